@@ -1,0 +1,1 @@
+"""The stream side of gadgetron-ebm: the only package that knows ISMRMRD, sockets and files."""

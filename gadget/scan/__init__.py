@@ -1,0 +1,1 @@
+"""Readouts in, complete slices with their context out."""

@@ -1,0 +1,1 @@
+"""Joint reconstruction of image and coil sensitivities with energy-based priors, in torch only."""

@@ -1,0 +1,1 @@
+"""Energies: image priors and the smoothness of coil maps."""

@@ -1,0 +1,1 @@
+"""Sampling patterns and figures of merit."""

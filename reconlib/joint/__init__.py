@@ -1,0 +1,1 @@
+"""The joint reconstruction of image and coil sensitivities."""

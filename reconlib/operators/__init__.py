@@ -1,0 +1,1 @@
+"""Linear operators of MR physics and the sine transform."""

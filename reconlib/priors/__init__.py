@@ -1,0 +1,1 @@
+"""Prior packages: cards, weights and where they are found."""

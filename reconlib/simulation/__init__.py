@@ -1,0 +1,1 @@
+"""Simulated scans: anatomy, coils, noise."""

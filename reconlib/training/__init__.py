@@ -1,0 +1,1 @@
+"""Offline training of image priors."""

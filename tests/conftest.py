@@ -1,0 +1,27 @@
+"""Fixtures and settings that all tests share."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture
+def generator() -> torch.Generator:
+    """Return a seeded random number generator."""
+    return torch.Generator().manual_seed(20221034)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """Return the folder with measured data, or skip where there is none."""
+    folder = os.environ.get("GADGETRON_EBM_DATA")
+    if not folder:
+        pytest.skip("GADGETRON_EBM_DATA is not set: no measured data to test on")
+    path = Path(folder)
+    if not (path / "kspace").is_dir():
+        pytest.fail(f"GADGETRON_EBM_DATA={folder} has no folder 'kspace'")
+    return path
