@@ -12,6 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+TEXT_ENCODING = "utf-8"
+TEXT_ERRORS = "surrogateescape"
+"""Bytes that are not UTF-8 survive as lone surrogates, so every text can be written back as it came."""
+
 Header = Any
 """A numpy record (``numpy.void``) of one of the dtypes in :mod:`gadget.wire.headers`."""
 
@@ -54,6 +58,11 @@ class ScanHeader:
     def text(self) -> str:
         """The XML up to the first NUL."""
         return _until_nul(self.raw)
+
+    @property
+    def xml(self) -> bytes:
+        """The XML up to the first NUL, as the bytes that came: for parsers that heed its encoding."""
+        return self.text.encode(TEXT_ENCODING, TEXT_ERRORS)
 
     def __repr__(self) -> str:
         return f"ScanHeader({len(self.raw)} characters)"

@@ -1,0 +1,56 @@
+"""Progress on a terminal; silence in a pipe."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+class _Iteration(Protocol):
+    @property
+    def iteration(self) -> int: ...
+    @property
+    def iterations(self) -> int: ...
+
+
+class ReconstructionProgress:
+    """Counts readouts, images and iterations; made by :func:`progress_on_terminal`."""
+
+    def __init__(self, bars: Progress | None, n_readouts: int | None) -> None:
+        self._bars = bars
+        self._n_images = 0
+        if bars is not None:
+            self._readouts = bars.add_task("readouts", total=n_readouts)
+            self._iterations = bars.add_task("image 1, iterations", total=None, visible=False)
+
+    def readout(self) -> None:
+        """One more readout was read."""
+        if self._bars is not None:
+            self._bars.advance(self._readouts)
+
+    def iteration(self, progress: _Iteration) -> None:
+        """The reconstruction has come so far."""
+        if self._bars is not None:
+            self._bars.update(
+                self._iterations, completed=progress.iteration, total=progress.iterations, visible=True
+            )
+
+    def image(self) -> None:
+        """One more image is made."""
+        self._n_images += 1
+        if self._bars is not None:
+            self._bars.update(self._iterations, description=f"image {self._n_images + 1}, iterations")
+
+
+@contextmanager
+def progress_on_terminal(n_readouts: int | None = None) -> Iterator[ReconstructionProgress]:
+    """Show bars on stderr where that is a terminal, until the block ends."""
+    if not sys.stderr.isatty():
+        yield ReconstructionProgress(None, n_readouts)
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        yield ReconstructionProgress(bars, n_readouts)

@@ -1,0 +1,15 @@
+"""What commands print to stdout when they are done."""
+
+from pathlib import Path
+
+import typer
+
+from gadget.image_labels import StreamSummary
+
+
+def print_summary(out: Path, summary: StreamSummary) -> None:
+    """Say what was written, and name each image that is not what was asked for."""
+    images = "1 image" if summary.n_images == 1 else f"{summary.n_images} images"
+    typer.echo(f"{out}: {images}, {summary.seconds:.1f} s of reconstruction")
+    for line in summary.labelled:
+        typer.echo(f"  {line}")

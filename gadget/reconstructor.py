@@ -1,0 +1,232 @@
+"""From k-space to magnitude images, whatever happens: the joint reconstruction with a safety net.
+
+A scanner that sent a scan must get an image. Where the joint reconstruction fails, runs out of memory or
+leaves the finite numbers, the result is the zero-filled root-sum-of-squares image, labelled as that.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from gadget.configs import prior_folders
+from gadget.errors import SettingsError
+from gadget.prior_faults import prior_faults_as_settings_faults
+from gadget.settings import Settings
+from reconlib.joint.outcome import Outcome
+from reconlib.kspace import KSpace
+from reconlib.priors.library import Prior, find_prior, load_prior
+from reconlib.reconstruction import Progress, Reconstruction, ReconstructionSettings, reconstruct, zero_filled
+
+logger = logging.getLogger(__name__)
+
+
+class ImageKind(Enum):
+    """What kind of image a slice got; each value is what its label says."""
+
+    RECONSTRUCTED = "joint reconstruction"
+    OUT_OF_TIME = "joint reconstruction, stopped at its time limit"
+    ALL_ZERO = "image of zeros: the k-space is all zero"
+    FALLBACK = "FALLBACK: zero-filled root sum of squares"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SliceResult:
+    """The image of one slice and how it came about. Numbers are None where the image is a fallback."""
+
+    image: NDArray[np.complex64] | NDArray[np.float32]
+    """(y, x), in the units of the samples: complex64, or the float32 magnitude of a fallback."""
+    coils: NDArray[np.complex64] | None
+    """complex64 (coil, y, x); None where the image is a fallback."""
+    kind: ImageKind
+    outcome: str
+    """How the reconstruction ended, or why there is a fallback: a sentence without patient data."""
+    prior_name: str
+    prior_version: str
+    image_phase: str
+    prior_weight_rule: str
+    seconds: float
+    """Those of the batch, divided by its slices."""
+    iterations: int | None = None
+    scale: float | None = None
+    """The samples were multiplied by this."""
+    noise_level: float | None = None
+    """Standard deviation per real component after scaling."""
+    prior_weight: float | None = None
+    mean_coil_magnitude: float | None = None
+
+
+class JointReconstruction(Protocol):
+    """The signature of :func:`reconlib.reconstruction.reconstruct`."""
+
+    def __call__(
+        self,
+        kspace: KSpace,
+        *,
+        prior: Prior,
+        settings: ReconstructionSettings,
+        seed: int,
+        out_of_time: Callable[[], bool],
+        on_iteration: Callable[[Progress], None] | None,
+    ) -> Reconstruction: ...
+
+
+class Reconstructor:
+    """Reconstructs batches of slices on one device; loads each prior once.
+
+    Parameters
+    ----------
+    device
+        'auto', 'cpu' or 'cuda'; auto takes a CUDA device where there is one.
+    prior_search
+        Folders in which the names of priors are looked up.
+    clock
+        Seconds of a clock that never goes back.
+    joint
+        The joint reconstruction; another one for tests and comparisons.
+    """
+
+    def __init__(
+        self,
+        device: str = "auto",
+        *,
+        prior_search: Sequence[Path] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        joint: JointReconstruction = reconstruct,
+        on_iteration: Callable[[Progress], None] | None = None,
+    ) -> None:
+        self.device = find_device(device)
+        self._prior_search = prior_folders() if prior_search is None else prior_search
+        self._clock = clock
+        self._joint = joint
+        self._on_iteration = on_iteration
+        self._priors: dict[Path, Prior] = {}
+
+    def load(self, settings: Settings) -> Prior:
+        """Load the prior that the settings name, or return it where it is loaded already."""
+        with prior_faults_as_settings_faults():
+            folder = find_prior(settings.prior, self._prior_search)
+            if folder not in self._priors:
+                self._priors[folder] = load_prior(folder, self.device)
+        return self._priors[folder]
+
+    def __call__(
+        self, slices: Sequence[KSpace], settings: Settings, cancelled: Callable[[], bool] = lambda: False
+    ) -> list[SliceResult]:
+        """Reconstruct slices of one shape and noise level together; one result for each.
+
+        The reconstruction stops as at its time limit when ``cancelled`` turns true.
+        """
+        prior = self.load(settings)
+        started = self._clock()
+        limit = settings.solver.time_limit_s
+        end = None if limit is None else started + limit * len(slices)
+
+        def out_of_time() -> bool:
+            return cancelled() or (end is not None and self._clock() >= end)
+
+        try:
+            result = self._joint(
+                _joined(slices).to(self.device),
+                prior=prior,
+                settings=reconstruction_settings(settings),
+                seed=settings.seed,
+                out_of_time=out_of_time,
+                on_iteration=self._on_iteration,
+            )
+            images, coils = result.image.cpu().numpy(), result.coils.cpu().numpy()
+        except Exception as error:  # whatever fails in there, the scanner gets an image
+            if len(slices) > 1:
+                logger.warning(
+                    "A batch of %d slices failed (%s): one by one now.", len(slices), _reason(error)
+                )
+                torch.cuda.empty_cache()
+                return [result for one in slices for result in self([one], settings, cancelled)]
+            logger.error("The joint reconstruction failed.", exc_info=error)
+            return [_fallback(slices[0], settings, prior, self._clock() - started, _reason(error))]
+        seconds = (self._clock() - started) / len(slices)
+        results = []
+        for index, outcome in enumerate(result.outcomes):
+            if outcome is Outcome.NOT_FINITE or not np.isfinite(images[index]).all():
+                reason = Outcome.NOT_FINITE.value
+                results.append(_fallback(slices[index], settings, prior, seconds, reason))
+                continue
+            kinds = {Outcome.OUT_OF_TIME: ImageKind.OUT_OF_TIME, Outcome.ALL_ZERO: ImageKind.ALL_ZERO}
+            results.append(
+                SliceResult(
+                    image=images[index, 0],
+                    coils=coils[index],
+                    kind=kinds.get(outcome, ImageKind.RECONSTRUCTED),
+                    outcome=outcome.value,
+                    prior_name=prior.card.name,
+                    prior_version=prior.card.version,
+                    image_phase=result.image_phase,
+                    prior_weight_rule=result.prior_weight_rule,
+                    seconds=seconds,
+                    iterations=result.n_iterations[index],
+                    scale=result.scale[index],
+                    noise_level=result.noise_level[index],
+                    prior_weight=result.prior_weight[index],
+                    mean_coil_magnitude=result.mean_coil_magnitude[index],
+                )
+            )
+        return results
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device of that name; 'auto' is a CUDA device where there is one."""
+    has_cuda = torch.cuda.is_available()
+    if name == "cuda" and not has_cuda:
+        raise SettingsError(
+            "device: 'cuda' was asked for, but there is no CUDA device here; set it to auto or cpu."
+        )
+    return torch.device("cuda" if has_cuda and name != "cpu" else "cpu")
+
+
+def reconstruction_settings(settings: Settings) -> ReconstructionSettings:
+    """Translate what the user chose; None in the result: as the prior's card says."""
+    solver, weight = settings.solver, settings.prior_weight
+    return ReconstructionSettings(
+        image_phase=None if settings.image_phase == "prior" else settings.image_phase,
+        iterations=solver.iterations,
+        coil_smoothness=solver.coil_smoothness,
+        tolerance=solver.tolerance,
+        prior_weight_rule=None if weight.rule == "prior" else weight.rule,
+        prior_weight=weight.value,
+        prior_weight_factor=weight.factor,
+    )
+
+
+def _joined(slices: Sequence[KSpace]) -> KSpace:
+    return KSpace(
+        samples=torch.cat([one.samples for one in slices]),
+        mask=torch.cat([one.mask for one in slices]),
+        noise_std=slices[0].noise_std,
+    )
+
+
+def _fallback(kspace: KSpace, settings: Settings, prior: Prior, seconds: float, reason: str) -> SliceResult:
+    return SliceResult(
+        image=zero_filled(kspace).numpy()[0, 0],
+        coils=None,
+        kind=ImageKind.FALLBACK,
+        outcome=reason,
+        prior_name=prior.card.name,
+        prior_version=prior.card.version,
+        image_phase=settings.image_phase,
+        prior_weight_rule=settings.prior_weight.rule,
+        seconds=seconds,
+    )
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return "out of memory"
+    return f"{type(error).__name__} in the joint reconstruction"

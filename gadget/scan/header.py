@@ -1,0 +1,334 @@
+"""Read the ISMRMRD XML header into a frozen, checked description of the scan.
+
+Only the elements that this program needs are read, by their names, so that a header of a newer schema, or one
+that lacks an element we do not need, still gives images; ``ismrmrd.xsd`` refuses both, and passes invalid
+numbers through. Everything that is read is checked here. The subject's data is never read, and no text of the
+header is ever logged.
+"""
+
+import math
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from xml.etree.ElementTree import Element
+
+from gadget.errors import ScanError
+
+LARGEST_MATRIX = 8192
+"""Samples per axis above which a header is taken to be wrong."""
+
+DEFAULT_NOISE_BANDWIDTH = 0.793
+"""Gadgetron's relative receiver noise bandwidth where the header has none."""
+
+_AXES = ("x", "y", "z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """The range of one loop counter, both ends included."""
+
+    minimum: int
+    maximum: int
+    center: int
+
+    @property
+    def size(self) -> int:
+        """How many values the counter takes."""
+        return self.maximum - self.minimum + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Space:
+    """A sampling grid: number of samples and field of view along x (readout), y and z."""
+
+    matrix: tuple[int, int, int]
+    fov_mm: tuple[float, float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Encoding:
+    """One ``encoding`` of the header: what its readouts' counters mean."""
+
+    index: int
+    encoded: Space
+    recon: Space
+    limits: Mapping[str, Limit]
+    """By the standard's names ('kspace_encoding_step_1', 'slice', ...); absent where the header has none."""
+    trajectory: str
+    acceleration: tuple[int, int] = (1, 1)
+    calibration_mode: str | None = None
+    multiband_factor: int = 1
+    echo_train_length: int | None = None
+
+    def refusal(self) -> str | None:
+        """Say why readouts of this encoding cannot be reconstructed yet; None where they can."""
+        where = f"encoding[{self.index}]"
+        if self.trajectory == "epi":
+            return (
+                f"{where} has the trajectory 'epi', which is not supported yet: EPI needs regridding and "
+                "ghost correction first. Only 'cartesian' can be reconstructed."
+            )
+        if self.trajectory != "cartesian":
+            return (
+                f"{where} has the trajectory '{self.trajectory}', which is not supported yet. "
+                "Only 'cartesian' can be reconstructed."
+            )
+        if self.multiband_factor > 1:
+            return (
+                f"{where} is a multiband scan (factor {self.multiband_factor}), which is not supported yet. "
+                "Only slices excited one by one can be reconstructed."
+            )
+        partitions = self.limits.get("kspace_encoding_step_2")
+        if self.encoded.matrix[2] > 1 and partitions is not None and partitions.maximum > 0:
+            return (
+                f"{where} is a 3-D scan ({self.encoded.matrix[2]} partitions, kspace_encoding_step_2 up to "
+                f"{partitions.maximum}), which is not supported yet. Only 2-D slices can be reconstructed."
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanDescription:
+    """What the XML header says about the scan, without any patient data."""
+
+    encodings: tuple[Encoding, ...]
+    relative_receiver_noise_bandwidth: float | None = None
+    receiver_channels: int | None = None
+    coil_labels: Mapping[int, str] = field(default_factory=dict)
+    """Coil name by coil number."""
+    field_strength_t: float | None = None
+    system_vendor: str | None = None
+    system_model: str | None = None
+    protocol_name: str | None = None
+    sequence_name: str | None = None
+    series_description: str | None = None
+    measurement_id: str | None = None
+    patient_position: str | None = None
+    body_part: str | None = None
+    dependencies: Mapping[str, str] = field(default_factory=dict)
+    """Identifier of another measurement by kind of dependency ('Noise', 'SenMap', ...)."""
+    echo_times_ms: tuple[float, ...] = ()
+    repetition_times_ms: tuple[float, ...] = ()
+
+    @property
+    def noise_bandwidth(self) -> float:
+        """The relative receiver noise bandwidth, Gadgetron's default where the header has none."""
+        value = self.relative_receiver_noise_bandwidth
+        return DEFAULT_NOISE_BANDWIDTH if value is None else value
+
+    def encoding_of(self, index: int) -> Encoding:
+        """Return the encoding that a readout's ``encoding_space_ref`` names."""
+        if 0 <= index < len(self.encodings):
+            return self.encodings[index]
+        raise ScanError(
+            f"A readout names encoding_space_ref {index}, but the scan header has {len(self.encodings)} "
+            "encoding(s). Check the converter."
+        )
+
+
+def parse_scan_header(text: str) -> ScanDescription:
+    """Parse the XML header of a scan.
+
+    Raises
+    ------
+    ScanError
+        The text is not XML, not an ISMRMRD header, or lacks (or has nonsense in) what placing k-space needs.
+        Scans that are described well but not supported (non-Cartesian, 3-D, ...) do not raise here:
+        ask :meth:`Encoding.refusal`.
+    """
+    root = _root(text)
+    encodings = tuple(
+        _encoding(node, index) for index, node in enumerate(n for n in root if _name(n) == "encoding")
+    )
+    if not encodings:
+        raise ScanError("The scan header has no encoding; cannot lay out k-space. Check the converter.")
+    measurement = _child(root, "measurementInformation")
+    system = _child(root, "acquisitionSystemInformation")
+    study = _child(root, "studyInformation")
+    sequence = _child(root, "sequenceParameters")
+    bandwidth = _optional_number(system, "relativeReceiverNoiseBandwidth")
+    if bandwidth is not None and not 0 < bandwidth <= 1:
+        raise ScanError(
+            f"Scan header: relativeReceiverNoiseBandwidth is {bandwidth:g}; it must be above 0 and at most 1."
+        )
+    return ScanDescription(
+        encodings=encodings,
+        relative_receiver_noise_bandwidth=bandwidth,
+        receiver_channels=_optional_whole(system, "receiverChannels"),
+        coil_labels=_coil_labels(system),
+        field_strength_t=_optional_number(system, "systemFieldStrength_T"),
+        system_vendor=_text(system, "systemVendor"),
+        system_model=_text(system, "systemModel"),
+        protocol_name=_text(measurement, "protocolName"),
+        sequence_name=_text(measurement, "sequenceName"),
+        series_description=_text(measurement, "seriesDescription"),
+        measurement_id=_text(measurement, "measurementID"),
+        patient_position=_text(measurement, "patientPosition"),
+        body_part=_text(study, "bodyPartExamined"),
+        dependencies=_dependencies(measurement),
+        echo_times_ms=_numbers(sequence, "TE"),
+        repetition_times_ms=_numbers(sequence, "TR"),
+    )
+
+
+def _root(text: str) -> Element:
+    if "<!DOCTYPE" in text or "<!ENTITY" in text:
+        raise ScanError(
+            "The scan header has a document type declaration; ISMRMRD headers have none. Refused."
+        )
+    try:
+        root = ElementTree.fromstring(text)
+    except (ElementTree.ParseError, ValueError) as error:
+        is_syntax = isinstance(error, ElementTree.ParseError)
+        detail = f"{error}" if is_syntax else "characters that cannot be in a text"
+        raise ScanError(
+            f"The scan header is not XML ({detail}; {len(text)} characters). Check what the peer or "
+            "converter sends."
+        ) from None
+    if _name(root) != "ismrmrdHeader":
+        raise ScanError(
+            f"The scan header's root element is '{_shortened(_name(root))}'; an ISMRMRD header has "
+            "'ismrmrdHeader'."
+        )
+    return root
+
+
+def _encoding(node: Element, index: int) -> Encoding:
+    where = f"encoding[{index}]"
+    trajectory = _text(node, "trajectory")
+    if trajectory is None:
+        raise ScanError(f"Scan header has no {where}.trajectory; cannot tell how k-space was sampled.")
+    parallel = _child(node, "parallelImaging")
+    factors = _child(parallel, "accelerationFactor")
+    multiband = _child(parallel, "multiband")
+    limits_node = _child(node, "encodingLimits")
+    limits = {
+        _name(child): _limit(child, f"{where}.encodingLimits.{_name(child)}")
+        for child in ([] if limits_node is None else limits_node)
+    }
+    return Encoding(
+        index=index,
+        encoded=_space(node, "encodedSpace", where),
+        recon=_space(node, "reconSpace", where),
+        limits=limits,
+        trajectory=trajectory.lower(),
+        acceleration=(
+            max(1, _optional_whole(factors, "kspace_encoding_step_1") or 1),
+            max(1, _optional_whole(factors, "kspace_encoding_step_2") or 1),
+        ),
+        calibration_mode=_text(parallel, "calibrationMode"),
+        multiband_factor=_optional_whole(multiband, "multiband_factor") or 1,
+        echo_train_length=_optional_whole(node, "echoTrainLength"),
+    )
+
+
+def _space(node: Element, name: str, where: str) -> Space:
+    space = _child(node, name)
+    size = _child(space, "matrixSize")
+    if size is None:
+        raise ScanError(
+            f"Scan header has no {where}.{name}.matrixSize; cannot lay out k-space. Check the converter."
+        )
+    fov = _child(space, "fieldOfView_mm")
+    if fov is None:
+        raise ScanError(
+            f"Scan header has no {where}.{name}.fieldOfView_mm; cannot place the image. Check the converter."
+        )
+    matrix = tuple(_matrix_size(size, axis, f"{where}.{name}.matrixSize.{axis}") for axis in _AXES)
+    fov_mm = tuple(_field_of_view(fov, axis, f"{where}.{name}.fieldOfView_mm.{axis}") for axis in _AXES)
+    return Space(matrix=(matrix[0], matrix[1], matrix[2]), fov_mm=(fov_mm[0], fov_mm[1], fov_mm[2]))
+
+
+def _matrix_size(node: Element, axis: str, path: str) -> int:
+    value = _optional_whole(node, axis, path)
+    if value is None:
+        raise ScanError(f"Scan header has no {path}; cannot lay out k-space. Check the converter.")
+    if not 1 <= value <= LARGEST_MATRIX:
+        raise ScanError(f"Scan header: {path} is {value}; it must be from 1 to {LARGEST_MATRIX}.")
+    return value
+
+
+def _field_of_view(node: Element, axis: str, path: str) -> float:
+    value = _optional_number(node, axis, path)
+    if value is None:
+        raise ScanError(f"Scan header has no {path}; cannot place the image. Check the converter.")
+    # Home-made 2-D files leave the thickness at zero; it shapes no pixel.
+    if value < 0 or (value == 0 and axis != "z"):
+        raise ScanError(f"Scan header: {path} is {value:g}; a field of view must be positive.")
+    return value
+
+
+def _limit(node: Element, path: str) -> Limit:
+    values = {}
+    for name in ("minimum", "maximum", "center"):
+        values[name] = _optional_whole(node, name, f"{path}.{name}") or 0
+    limit = Limit(**values)
+    if not 0 <= limit.minimum <= limit.maximum <= 65535 or not 0 <= limit.center <= 65535:
+        raise ScanError(
+            f"Scan header: {path} has minimum {limit.minimum}, maximum {limit.maximum}, center "
+            f"{limit.center}; counters run from a minimum to a maximum within 0 to 65535."
+        )
+    return limit
+
+
+def _coil_labels(system: Element | None) -> dict[int, str]:
+    labels = {}
+    for node in [] if system is None else system:
+        number = _optional_whole(node, "coilNumber") if _name(node) == "coilLabel" else None
+        if number is not None:
+            labels[number] = _text(node, "coilName") or ""
+    return labels
+
+
+def _dependencies(measurement: Element | None) -> dict[str, str]:
+    found = {}
+    for node in [] if measurement is None else measurement:
+        if _name(node) == "measurementDependency":
+            found[_text(node, "dependencyType") or ""] = _text(node, "measurementID") or ""
+    return found
+
+
+def _name(node: Element) -> str:
+    return node.tag.rpartition("}")[2]
+
+
+def _child(node: Element | None, name: str) -> Element | None:
+    return next((n for n in ([] if node is None else node) if _name(n) == name), None)
+
+
+def _text(node: Element | None, name: str) -> str | None:
+    child = _child(node, name)
+    return (child.text or "").strip() or None if child is not None else None
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 40 else text[:40] + "..."
+
+
+def _optional_number(node: Element | None, name: str, path: str | None = None) -> float | None:
+    text = _text(node, name)
+    if text is None:
+        return None
+    return _number(text, path or name)
+
+
+def _number(text: str, path: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ScanError(f"Scan header: {path} is '{_shortened(text)}'; it must be a finite number.")
+    return value
+
+
+def _optional_whole(node: Element | None, name: str, path: str | None = None) -> int | None:
+    value = _optional_number(node, name, path)
+    if value is not None and value != int(value):
+        raise ScanError(f"Scan header: {path or name} is {value:g}; it must be a whole number.")
+    return None if value is None else int(value)
+
+
+def _numbers(node: Element | None, name: str) -> tuple[float, ...]:
+    texts = ((n.text or "").strip() for n in ([] if node is None else node) if _name(n) == name)
+    return tuple(_number(text, name) for text in texts if text)

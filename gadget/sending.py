@@ -1,0 +1,84 @@
+"""A recorded scan to a server, and what comes back into an image file."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from pathlib import Path
+from xml.etree import ElementTree
+
+from gadget.client import send_scan
+from gadget.errors import PeerProtocolError
+from gadget.image_file import new_image_file, refuse_same_file
+from gadget.picture_files import save_picture
+from gadget.scan_file import read_scan
+from gadget.wire.messages import Acquisition, ConfigFile, Image, Message, ScanHeader, Text
+
+
+@dataclass(slots=True)
+class Received:
+    """What a server sent back."""
+
+    n_images: int = 0
+    labelled: list[str] = field(default_factory=list)
+    """A line for each image that is labelled as no ordinary reconstruction, and each text from the server."""
+
+
+def send_and_keep(
+    scan: Path,
+    out: Path,
+    host: str,
+    port: int,
+    *,
+    config_name: str,
+    group: str = "dataset",
+    png: Path | None = None,
+    overwrite: bool = False,
+    on_readout: Callable[[], None] = lambda: None,
+) -> Received:
+    """Send a scan to a server; its images are written whole or not at all.
+
+    Raises
+    ------
+    GadgetError
+        A file cannot be read or written, the server cannot be reached, fails, or sends no image.
+    """
+    refuse_same_file(scan, out)
+    received = Received()
+    with new_image_file(out, overwrite=overwrite) as images:
+        for header in islice(read_scan(scan, group), 1):
+            if isinstance(header, ScanHeader):
+                images.write_header(header.text)
+        messages = chain([ConfigFile(config_name)], _counted(read_scan(scan, group), on_readout))
+        for reply in send_scan(messages, host, port):
+            if isinstance(reply, Image):
+                received.n_images += 1
+                received.labelled += _label(reply, received.n_images)
+                images.append_image(reply)
+                if png is not None:
+                    save_picture(png, reply, overwrite=overwrite)
+            elif isinstance(reply, Text):
+                # An MRD server has no other way to report that it failed half-way.
+                received.labelled.append(f"the server says: {reply.text}")
+        if received.n_images == 0:
+            reason = "; ".join(received.labelled) or "its log may say why"
+            raise PeerProtocolError(f"The server at {host} port {port} sent no image: {reason}.")
+    return received
+
+
+def _counted(messages: Iterable[Message], on_readout: Callable[[], None]) -> Iterator[Message]:
+    for message in messages:
+        if isinstance(message, Acquisition):
+            on_readout()
+        yield message
+
+
+def _label(image: Image, number: int) -> list[str]:
+    """Return the image's comment where its meta says that it is no ordinary reconstruction of ours."""
+    try:
+        root = ElementTree.fromstring(image.meta.partition("\0")[0])
+    except (ElementTree.ParseError, ValueError):
+        return []
+    meta = {node.findtext("name"): node.findtext("value") for node in root.iter("meta")}
+    if meta.get("EBM_Image", "RECONSTRUCTED") == "RECONSTRUCTED":
+        return []
+    return [f"image {number}: {meta.get('ImageComments', meta['EBM_Image'])}"]

@@ -1,0 +1,119 @@
+"""What a user may choose about a reconstruction.
+
+Every key is documented in ``config/recon/default.yaml``, a test keeps the two equal.
+"""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from gadget.checked_settings import checked, read_yaml_mapping, with_values
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class SolverSettings(_Section):
+    """How the joint estimate of image and coils is run."""
+
+    iterations: int = Field(default=100, ge=1, le=10_000)
+    """Most iterations per slice."""
+    coil_smoothness: float = Field(default=1.0, gt=0)
+    """Weight of the smoothness of the coil maps (mu)."""
+    tolerance: float = Field(default=0.0, ge=0, lt=1)
+    """Stop early when the image changes by less than this, relative to its norm; 0 runs all iterations."""
+    time_limit_s: float | None = Field(default=None, gt=0)
+    """Most seconds per slice; a slice that is stopped by it is labelled. null: no limit."""
+
+
+class PriorWeightSettings(_Section):
+    """How strongly the prior counts against the measured data (lambda)."""
+
+    rule: Literal["prior", "noise", "fit", "fixed"] = "prior"
+    """prior: as the prior's card says; noise: from the measured noise; fit: the card's fit; fixed: value."""
+    value: float | None = Field(default=None, gt=0)
+    """The weight itself, for the rule 'fixed' only."""
+    factor: float = Field(default=1.0, gt=0)
+    """Multiplies the weight that the rule gives."""
+
+    @model_validator(mode="after")
+    def _value_belongs_to_fixed(self) -> "PriorWeightSettings":
+        if (self.rule == "fixed") != (self.value is not None):
+            needs = (
+                "needs a value: set prior_weight.value"
+                if self.rule == "fixed"
+                else "takes no value: remove it"
+            )
+            raise ValueError(f"the rule '{self.rule}' {needs}")
+        return self
+
+
+class NoiseSettings(_Section):
+    """How the noise level is known."""
+
+    source: Literal["readouts", "data", "prewhitened"] = "readouts"
+    """readouts: prewhiten with the noise readouts, else estimate; data: estimate; prewhitened: it is 1."""
+
+
+class ScanSettings(_Section):
+    """How readouts become k-space."""
+
+    calibration_in_data: bool = True
+    """Use lines that are flagged as calibration only as data, too."""
+    keep_averages: bool = False
+    """Make an image of each average instead of one of their mean."""
+
+
+class OutputSettings(_Section):
+    """How images leave."""
+
+    pixel_type: Literal["auto", "float", "uint16", "int16"] = "auto"
+    """auto: float, but int16 (0 to 4095) for peers that send JSON parameters (FIRE, OpenRecon)."""
+
+
+class PosteriorSettings(_Section):
+    """Uncertainty series. Not part of this version: the only value is false."""
+
+    enabled: Literal[False] = False
+    """Whether to send uncertainty series."""
+
+
+class Settings(_Section):
+    """All that a user may choose. The defaults need no configuration."""
+
+    prior: str = Field(default="brain-local", min_length=1)
+    """Name of a prior, or the folder that holds it; 'tv' is total variation."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: a CUDA device where there is one."""
+    image_phase: Literal["prior", "real", "soft"] = "prior"
+    """prior: as the prior's card says; real: all phase lies in the coil maps; soft: the image keeps some."""
+    solver: SolverSettings = SolverSettings()
+    prior_weight: PriorWeightSettings = PriorWeightSettings()
+    noise: NoiseSettings = NoiseSettings()
+    scan: ScanSettings = ScanSettings()
+    output: OutputSettings = OutputSettings()
+    posterior: PosteriorSettings = PosteriorSettings()
+    batch_slices: int = Field(default=1, ge=1, le=1024)
+    """Slices reconstructed together; more is faster on a GPU, but the first image comes later."""
+    threads: int | None = Field(default=None, ge=1, le=1024)
+    """CPU threads. null: as many as the environment gives."""
+    seed: int = Field(default=0, ge=0, lt=2**63)
+    """Seed of the noise in the prior's gradient."""
+
+
+def load_settings(path: Path | None = None, overrides: Iterable[tuple[str, Any]] = ()) -> Settings:
+    """Read a YAML configuration (none: the defaults) and lay the overrides over it."""
+    values = {} if path is None else read_yaml_mapping(path)
+    return checked(Settings, with_values(values, overrides), "settings" if path is None else str(path))
+
+
+def with_overrides(
+    settings: Settings, overrides: Iterable[tuple[str, Any]], source: str = "settings"
+) -> Settings:
+    """Return the settings with some keys replaced, checked as a whole again."""
+    return checked(Settings, with_values(settings.model_dump(), overrides), source)

@@ -1,0 +1,70 @@
+r"""What is assumed of the image's phase.
+
+``real``: the paper's model. The image is real and not negative; smooth coil maps carry its phase.
+
+``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the real part and a light
+total variation on the part that smooth maps do not explain:
+
+.. math:: \lambda R(a) + \lambda_{im} TV_\epsilon(b)
+
+Both hold the image as complex64 (slice, 1, y, x); in ``real`` its imaginary part is zero.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from reconlib.energies.protocol import Energy
+from reconlib.energies.total_variation import TotalVariation
+
+ImagePhase = Literal["real", "soft"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageModel:
+    """The prior terms of the image block, weighted per slice."""
+
+    phase: ImagePhase
+    energy: Energy
+    weight: Tensor
+    """lambda, float64 (slice,)"""
+    imaginary_weight: Tensor
+    """lambda_im, float64 (slice,); not used in ``real``"""
+    imaginary: TotalVariation = TotalVariation()
+
+    def value(self, image: Tensor, jitter: Tensor) -> Tensor:
+        """Weighted energy (slice,) in float64, R taken at the real part plus ``jitter``."""
+        total = self.weight * self.energy.value(image.real + jitter).double()
+        if self.phase == "soft":
+            total = total + self.imaginary_weight * self.imaginary.value(image.imag.contiguous())
+        return total
+
+    def value_and_gradient(self, image: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
+        """Weighted energy (slice,) and its gradient, complex (real-valued in ``real``)."""
+        value, gradient = self.energy.value_and_gradient(image.real + jitter)
+        total = self.weight * value.double()
+        real_part = gradient * _per_slice(self.weight)
+        if self.phase == "real":
+            return total, torch.complex(real_part, torch.zeros_like(real_part))
+        value, gradient = self.imaginary.value_and_gradient(image.imag.contiguous())
+        total = total + self.imaginary_weight * value
+        return total, torch.complex(real_part, gradient * _per_slice(self.imaginary_weight))
+
+    def project(self, image: Tensor) -> Tensor:
+        """Nearest admissible image: real and not negative in ``real``, any in ``soft``."""
+        if self.phase == "soft":
+            return image
+        real_part = image.real.clamp_min(0)
+        return torch.complex(real_part, torch.zeros_like(real_part))
+
+    def select(self, rows: Tensor) -> "ImageModel":
+        """Return the model of some of the slices."""
+        return ImageModel(
+            self.phase, self.energy, self.weight[rows], self.imaginary_weight[rows], self.imaginary
+        )
+
+
+def _per_slice(weight: Tensor) -> Tensor:
+    return weight.float()[:, None, None, None]

@@ -1,0 +1,82 @@
+r"""Fourier transforms: centred and unitary for people, folded for the solver's inner loop.
+
+The centred transform has the zero frequency and the image's origin at index ``n // 2`` of each axis:
+``fftshift(fft2(ifftshift(x)))``, with the unitary scaling. For even and odd n alike
+
+.. math:: F_c = \mathrm{fftshift} \cdot P \cdot F, \qquad P_k = \exp(2 \pi i k (n // 2) / n)
+
+with F the plain unitary FFT. Shifts and phases commute with the sampling mask, so they can be moved once into the
+data: :math:`\|M F_c x - z\| = \|M' F x - z'\|` with :math:`M' = \mathrm{ifftshift}(M)` and
+:math:`z' = \bar P\, \mathrm{ifftshift}(z)`. The inner loop then needs plain FFTs only.
+
+Where every sampled line is complete along kx, the transform along x is moved into the data as well (it is unitary),
+and the inner loop transforms along y only.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reconlib.kspace import KSpace
+
+_AXES = (-2, -1)
+
+
+def fft2c(image: Tensor) -> Tensor:
+    """Centred unitary Fourier transform of the last two axes."""
+    shifted = torch.fft.ifftshift(image, dim=_AXES)
+    return torch.fft.fftshift(torch.fft.fft2(shifted, norm="ortho"), dim=_AXES)
+
+
+def ifft2c(kspace: Tensor) -> Tensor:
+    """Inverse (and adjoint) of :func:`fft2c`."""
+    shifted = torch.fft.ifftshift(kspace, dim=_AXES)
+    return torch.fft.fftshift(torch.fft.ifft2(shifted, norm="ortho"), dim=_AXES)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampledFourier:
+    r"""Sampled Fourier transform :math:`M' F` in the folded layout of this module.
+
+    Coil images complex64 (slice, coil, y, x) to samples of the same shape, zero where not acquired. Its norm is
+    at most 1. :meth:`fold` makes it from k-space, together with the data in the same layout.
+    """
+
+    mask: Tensor
+    """float32 (slice, 1, ky, kx or 1): 1 where acquired, in FFT order."""
+    axes: tuple[int, ...]
+    """The axes that are transformed: (-2, -1), or (-2,) where lines are complete along kx."""
+
+    @staticmethod
+    def fold(kspace: KSpace) -> "tuple[SampledFourier, Tensor]":
+        """Return the operator and the data z' of centred k-space."""
+        mask = torch.fft.ifftshift(kspace.mask, dim=_AXES)
+        samples = torch.fft.ifftshift(kspace.samples * kspace.mask, dim=_AXES)
+        for axis in _AXES:
+            samples = samples * _centre_phase(samples.shape[axis], samples.device, axis).conj()
+        if bool((mask == mask[..., :1]).all()):
+            samples = torch.fft.ifft(samples, dim=-1, norm="ortho")
+            return SampledFourier(mask[..., :1].float(), (-2,)), samples
+        return SampledFourier(mask.float(), _AXES), samples
+
+    def forward(self, coil_images: Tensor, /) -> Tensor:
+        """Coil images to samples."""
+        return torch.fft.fftn(coil_images, dim=self.axes, norm="ortho").mul_(self.mask)
+
+    def adjoint(self, samples: Tensor, /) -> Tensor:
+        """Samples to coil images; samples off the mask are ignored."""
+        return torch.fft.ifftn(samples * self.mask, dim=self.axes, norm="ortho")
+
+    def select(self, rows: Tensor) -> "SampledFourier":
+        """Return the operator of some of the slices."""
+        return SampledFourier(self.mask[rows], self.axes)
+
+
+def _centre_phase(n: int, device: torch.device, axis: int) -> Tensor:
+    """P of the module's text for one axis, exact in the multiples of 2 pi, shaped to broadcast along ``axis``."""
+    turns = torch.arange(n, dtype=torch.int64) * (n // 2) % n
+    phase = torch.polar(torch.ones(n, dtype=torch.float64), 2 * math.pi * turns.double() / n)
+    phase = phase.to(device=device, dtype=torch.complex64)
+    return phase[:, None] if axis == -2 else phase

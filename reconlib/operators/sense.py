@@ -1,0 +1,34 @@
+"""The SENSE model of parallel imaging with known coils."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from reconlib.operators.fourier import SampledFourier
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SenseInImage:
+    r"""The SENSE model as a function of the image, coil maps held fixed.
+
+    .. math:: (A x)_c = M F (s_c x)
+
+    Image complex64 (slice, 1, y, x) to samples complex64 (slice, coil, ky, kx) in the folded layout of
+    :class:`~reconlib.operators.fourier.SampledFourier`. The FFT is unitary, so
+    :math:`\|A\|^2 \le \max_r \sum_c |s_c(r)|^2`, which is 1 for normalised maps.
+
+    References
+    ----------
+    Pruessmann et al., Magn Reson Med 42:952 (1999).
+    """
+
+    coils: Tensor
+    fourier: SampledFourier
+
+    def forward(self, image: Tensor, /) -> Tensor:
+        """Image to samples."""
+        return self.fourier.forward(self.coils * image)
+
+    def adjoint(self, samples: Tensor, /) -> Tensor:
+        """Samples to image: coil images combined with the conjugate maps."""
+        return (self.coils.conj() * self.fourier.adjoint(samples)).sum(dim=1, keepdim=True)

@@ -1,0 +1,476 @@
+"""The command line: what it prints where, and its exit codes."""
+
+import logging
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+
+import h5py
+import numpy as np
+import pytest
+from simulated_scans import MATRIX, StandIn, make_scan
+
+import gadget.reconstructor
+from gadget.cli import main
+from reconlib.joint.outcome import Outcome
+
+QUICK = ("--prior", "tv", "--set", "solver.iterations=2", "--device", "cpu")
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before():
+    """Undo what a command sets up."""
+    loggers = [logging.getLogger(name) for name in (None, "gadget", "reconlib")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Return a function that runs a command and returns exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+
+    def run_command(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run_command
+
+
+@pytest.fixture
+def joint(monkeypatch):
+    """Put a stand-in in the place of the joint reconstruction; return a function that prepares it."""
+
+    def prepare(**how):
+        stand_in = StandIn(**how)
+        monkeypatch.setitem(gadget.reconstructor.Reconstructor.__init__.__kwdefaults__, "joint", stand_in)
+        return stand_in
+
+    return prepare
+
+
+@pytest.fixture
+def scan(tmp_path):
+    return make_scan(tmp_path / "scan.h5", n_slices=2)
+
+
+def test_help_answers_at_once_without_torch():
+    started = time.monotonic()
+    program = (
+        "import sys; from gadget.cli import main\n"
+        "try: main(['--help'])\n"
+        "finally: assert 'torch' not in sys.modules"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - started < 20  # a bound for a busy machine; torch alone is told by the assertion
+    for command in ("demo", "replay", "serve", "send", "simulate", "check-config", "prior", "train"):
+        assert command in done.stdout
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "replay", "serve", "send", "simulate", "check-config", "prior", "prior show", "train"]
+)
+def test_every_command_explains_itself(run, command):
+    code, out, _ = run(*command.split(), "--help")
+
+    assert code == 0
+    assert "Usage" in out
+
+
+def test_the_version_is_printed(run):
+    code, out, _ = run("--version")
+
+    assert code == 0
+    assert re.fullmatch(r"gadgetron-ebm \S+\n", out)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["no-such-command"], ["replay"], ["replay", "--no-such-option"], ["prior", "x"]]
+)
+def test_misuse_ends_with_2(run, arguments):
+    code, out, err = run(*arguments)
+
+    assert (code, out) == (2, "")
+    assert err
+
+
+def test_replay_writes_images_and_says_so(run, joint, scan, tmp_path):
+    joint()
+
+    code, out, err = run(
+        "replay", scan, tmp_path / "out.h5", *QUICK, "--coils", tmp_path / "c.h5", "--png", tmp_path / "png",
+        "--no-posterior", "--seed", "4",
+    )  # fmt: skip
+
+    assert code == 0
+    assert re.fullmatch(rf"{tmp_path}/out\.h5: 2 images, \d+\.\d s of reconstruction\n", out)
+    assert err == ""
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert file["dataset/image_1/data"].shape == (2, 1, 1, *MATRIX)
+    with h5py.File(tmp_path / "c.h5") as file:
+        assert file["dataset/coils"].shape == (2, 3, *MATRIX)
+    assert len(list((tmp_path / "png").iterdir())) == 2
+
+
+def test_options_win_over_set_and_set_over_the_file(run, joint, scan, tmp_path):
+    stand_in = joint()
+    config = tmp_path / "settings.yaml"
+    config.write_text("prior: tv\nseed: 1\nsolver: {iterations: 11, coil_smoothness: 3}\n")
+
+    code, _, err = run(
+        "replay", scan, tmp_path / "out.h5", "--config", config, "--set", "solver.iterations=12",
+        "--set", "seed=2", "--seed", "3",
+    )  # fmt: skip
+
+    assert code == 0, err
+    used = stand_in.calls[0]
+    assert (used["settings"].iterations, used["settings"].coil_smoothness, used["seed"]) == (12, 3, 3)
+
+
+def test_verbose_logs_each_slice_to_stderr(run, joint, scan, tmp_path):
+    joint()
+
+    code, out, err = run("--verbose", "replay", scan, tmp_path / "out.h5", *QUICK)
+
+    assert code == 0
+    assert len(re.findall(r"^INFO slice [01]: joint reconstruction", err, re.MULTILINE)) == 2
+    assert "INFO" not in out
+
+
+@pytest.mark.parametrize(
+    ("outcome", "line"),
+    [
+        (
+            Outcome.NOT_FINITE,
+            "slice 0: FALLBACK: zero-filled root sum of squares (the iterate has infinities or NaNs)",
+        ),
+        (Outcome.ALL_ZERO, "slice 0: image of zeros: the k-space is all zero"),
+        (Outcome.OUT_OF_TIME, "slice 0: joint reconstruction, stopped at its time limit"),
+    ],
+)
+def test_a_labelled_image_ends_with_3(run, joint, scan, tmp_path, outcome, line):
+    joint(outcomes=[outcome])
+
+    code, out, _ = run("replay", scan, tmp_path / "out.h5", *QUICK)
+
+    assert code == 3
+    assert f"\n  {line}\n" in out
+    assert h5py.is_hdf5(tmp_path / "out.h5")
+
+
+def test_a_scan_that_cannot_be_read_ends_with_1(run, tmp_path):
+    bad = tmp_path / "scan.h5"
+    bad.write_text("no HDF5")
+
+    code, out, err = run("replay", bad, tmp_path / "out.h5", *QUICK)
+
+    assert (code, out) == (1, "")
+    assert err == f"gadgetron-ebm: {bad} is not an HDF5 file; a scan is needed in the ISMRMRD format (.h5).\n"
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_a_missing_group_ends_with_1(run, scan, tmp_path):
+    code, _, err = run("replay", scan, tmp_path / "out.h5", "--group", "other", *QUICK)
+
+    assert code == 1
+    assert "has no group 'other'; it has dataset, truth. Choose one with --group." in err
+
+
+def test_an_unknown_prior_ends_with_1_and_is_named(run, scan, tmp_path):
+    code, _, err = run("replay", scan, tmp_path / "out.h5", "--prior", "no-such-prior")
+
+    assert code == 1
+    assert "no-such-prior" in err
+    assert not (tmp_path / "out.h5").exists()
+
+
+@pytest.mark.parametrize("option", [["--set", "solver.iteration=5"], ["--set", "seed"], ["--seed", "-1"]])
+def test_a_faulty_setting_on_the_command_line_ends_with_2(run, scan, tmp_path, option):
+    code, _, err = run("replay", scan, tmp_path / "out.h5", *option)
+
+    assert code == 2
+    assert option[1].partition("=")[0] in err
+
+
+def test_a_faulty_settings_file_ends_with_1_and_all_faults(run, scan, tmp_path):
+    config = tmp_path / "settings.yaml"
+    config.write_text("seed: -1\nprio: tv\n")
+
+    code, _, err = run("replay", scan, tmp_path / "out.h5", "--config", config)
+
+    assert code == 1
+    assert "has 2 faults" in err
+    assert "Did you mean prior?" in err
+
+
+def test_an_existing_output_ends_with_2_and_is_kept(run, joint, scan, tmp_path):
+    joint()
+    out = tmp_path / "out.h5"
+    out.write_text("precious")
+
+    code, _, err = run("replay", scan, out, *QUICK)
+
+    assert code == 2
+    assert "out.h5 exists" in err
+    assert out.read_text() == "precious"
+    assert run("replay", scan, out, "--overwrite", *QUICK)[0] == 0
+
+
+def test_the_scan_as_its_own_output_ends_with_2(run, scan):
+    code, _, err = run("replay", scan, scan, "--overwrite", *QUICK)
+
+    assert code == 2
+    assert "is the scan as well" in err
+
+
+def test_an_output_in_a_missing_folder_ends_with_2(run, scan, tmp_path):
+    code, _, err = run("replay", scan, tmp_path / "absent" / "out.h5", *QUICK)
+
+    assert code == 2
+    assert "there is no folder" in err
+
+
+def test_simulate_writes_a_scan_that_replay_reads(run, joint, tmp_path):
+    joint()
+    options = (
+        "--matrix",
+        "32",
+        "24",
+        "--slices",
+        "2",
+        "--coils",
+        "3",
+        "--repetitions",
+        "2",
+        "--acceleration",
+        "2",
+    )
+
+    code, out, err = run("simulate", tmp_path / "scan.h5", *options, "--seed", "3")
+
+    assert code == 0, err
+    assert re.fullmatch(rf"{tmp_path}/scan\.h5: 2 slices, 3 coils, \d+ of 32 lines of 24 samples\n", out)
+    code, out, _ = run("replay", tmp_path / "scan.h5", tmp_path / "out.h5", *QUICK)
+    assert code == 0
+    assert "4 images" in out
+
+
+def test_simulate_takes_an_image_or_kspace(run, tmp_path):
+    np.save(tmp_path / "image.npy", np.hypot(*np.mgrid[-1:1:30j, -1:1:28j]))
+    np.save(tmp_path / "kspace.npy", np.random.default_rng(1).normal(size=(2, 30, 28)) + 0j)
+
+    code, out, err = run(
+        "simulate", tmp_path / "a.h5", "--image", tmp_path / "image.npy", "--pattern", "full"
+    )
+    assert (code, err) == (0, "")
+    assert "1 slice, 8 coils, 30 of 30 lines of 28 samples" in out
+
+    code, out, err = run(
+        "simulate", tmp_path / "b.h5", "--kspace", tmp_path / "kspace.npy", "--acceleration", "2"
+    )
+    assert (code, err) == (0, "")
+    assert re.search(r"1 slice, 2 coils, \d+ of 30 lines of 28 samples", out)
+
+
+def test_simulate_is_repeatable(run, tmp_path):
+    options = ("--matrix", "24", "20", "--coils", "2", "--seed", "7")
+    for name in ("a.h5", "b.h5"):
+        assert run("simulate", tmp_path / name, *options)[0] == 0
+
+    with h5py.File(tmp_path / "a.h5") as one, h5py.File(tmp_path / "b.h5") as other:
+        for first, second in zip(one["dataset/data"], other["dataset/data"], strict=True):
+            np.testing.assert_array_equal(first["data"], second["data"])
+
+
+@pytest.mark.parametrize(
+    ("options", "fault"),
+    [
+        (["--image", "A", "--kspace", "A"], "exclude each other"),
+        (["--kspace", "A", "--repetitions", "2"], "--repetitions needs new noise"),
+        (["--image", "TEXT"], "is no .npy array"),
+        (["--image", "WORDS"], "is no array of numbers"),
+        (["--kspace", "A"], "must be (coil, ky, kx)"),
+        (["--noise", "0"], "noise is 0.0, needs to be positive"),
+        (["--acceleration", "0.5"], "--acceleration"),
+        (["--pattern", "uniform", "--acceleration", "2.5"], "needs a whole number"),
+        (["--calibration", "0.9"], "calibration lines are more than"),
+    ],
+)
+def test_a_simulation_that_cannot_be_ends_with_2(run, tmp_path, options, fault):
+    np.save(tmp_path / "A", np.ones((8, 8)))
+    (tmp_path / "A.npy").rename(tmp_path / "A")
+    np.save(tmp_path / "WORDS", np.array(["a"]))
+    (tmp_path / "WORDS.npy").rename(tmp_path / "WORDS")
+    (tmp_path / "TEXT").write_text("text")
+    files = [str(tmp_path / option) if option in ("A", "TEXT", "WORDS") else option for option in options]
+
+    code, _, err = run("simulate", tmp_path / "scan.h5", *files)
+
+    assert code == 2
+    assert fault in " ".join(err.split())
+    assert not (tmp_path / "scan.h5").exists()
+
+
+def test_check_config_finds_a_good_file_good(run, tmp_path):
+    config = tmp_path / "settings.yaml"
+    config.write_text("prior: tv\n")
+
+    assert run("check-config", config) == (0, f"{config}: good (prior tv)\n", "")
+
+
+def test_check_config_names_every_fault(run, tmp_path):
+    config = tmp_path / "settings.yaml"
+    config.write_text("prio: tv\nseed: x\n")
+
+    code, out, err = run("check-config", config)
+
+    assert (code, out) == (1, "")
+    assert "has 2 faults" in err
+
+
+def test_check_config_looks_the_prior_up(run, tmp_path):
+    config = tmp_path / "settings.yaml"
+    config.write_text("prior: no-such-prior\n")
+
+    code, _, err = run("check-config", config)
+
+    assert code == 1
+    assert "no-such-prior" in err
+
+
+def test_priors_are_listed_shown_and_verified(run):
+    code, out, err = run("prior", "list")
+    assert code == 0, err
+    assert any(line.split()[0] == "total-variation" for line in out.splitlines())
+
+    code, out, _ = run("prior", "show", "tv")
+    assert code == 0
+    assert "total-variation" in out
+
+    code, out, _ = run("prior", "verify", "tv")
+    assert code == 0
+    assert out.endswith(": good\n")
+
+
+@pytest.mark.parametrize("command", ["show", "verify"])
+def test_an_unknown_prior_to_look_at_ends_with_1(run, command):
+    code, _, err = run("prior", command, "no-such-prior")
+
+    assert code == 1
+    assert "no-such-prior" in err
+
+
+@pytest.mark.parametrize(
+    "to", ["localhost", "localhost:", ":9002", "localhost:port", "localhost:0", "localhost:70000"]
+)
+def test_send_needs_host_and_port(run, scan, tmp_path, to):
+    code, _, err = run("send", scan, tmp_path / "out.h5", "--to", to)
+
+    assert code == 2
+    assert "is no HOST:PORT" in err
+
+
+def test_send_to_nobody_ends_with_1(run, scan, tmp_path):
+    code, _, err = run("send", scan, tmp_path / "out.h5", "--to", "127.0.0.1:1")
+
+    assert code == 1
+    assert "Cannot connect to 127.0.0.1 port 1" in err
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_serve_and_send_give_the_images_of_replay(run, scan, tmp_path):
+    """The real commands, joint reconstruction included, in processes of their own."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", "from gadget.cli import main; main()"]
+    serving = subprocess.Popen(
+        [*command, "serve", "--host", "127.0.0.1", "--port", "0", *QUICK],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    try:
+        port = serving.stdout.readline().split()[-1]
+        assert run("replay", scan, tmp_path / "replay.h5", *QUICK)[0] == 0
+
+        code, out, err = run("send", scan, tmp_path / "sent.h5", "--to", f"127.0.0.1:{port}")
+
+        assert (code, out, err) == (0, f"{tmp_path}/sent.h5: 2 images\n", "")
+    finally:
+        serving.terminate()
+        _, log = serving.communicate(timeout=60)
+    assert serving.returncode == 0
+    assert len(re.findall(r"INFO slice [01]: joint reconstruction", log)) == 2
+    with h5py.File(tmp_path / "replay.h5") as one, h5py.File(tmp_path / "sent.h5") as other:
+        np.testing.assert_array_equal(one["dataset/image_1/data"], other["dataset/image_1/data"])
+
+
+def test_a_second_server_on_the_same_port_ends_with_1(run):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = run("serve", "--host", "127.0.0.1", "--port", port, "--prior", "tv")
+
+    assert code == 1
+    assert f"Cannot listen on 127.0.0.1 port {port}" in err
+
+
+def test_demo_compares_three_methods(run, joint, tmp_path):
+    joint()
+
+    code, out, err = run("demo", tmp_path / "demo", "--prior", "tv", "--device", "cpu")
+
+    assert code == 0, err
+    for method in ("zero-filled", "total variation", "learned prior"):
+        assert f"| {method}" in out
+    names = {path.name for path in (tmp_path / "demo").iterdir()}
+    assert names == {"scan.h5", "total_variation.h5", "learned.h5", "table.md", "comparison_slice_0.png"}
+
+
+def test_a_demo_can_be_repeated_in_its_folder(run, joint, tmp_path):
+    joint()
+
+    codes = [run("demo", tmp_path / "demo", "--prior", "tv", "--device", "cpu")[0] for _ in range(2)]
+
+    assert codes == [0, 0]
+
+
+def test_a_demo_in_a_file_ends_with_1(run, tmp_path):
+    (tmp_path / "demo").write_text("a file")
+
+    code, _, err = run("demo", tmp_path / "demo", "--prior", "tv")
+
+    assert code == 1
+    assert "Cannot make the folder" in err
+
+
+def test_train_refuses_what_it_cannot_use(run, tmp_path):
+    config = tmp_path / "train.yaml"
+    config.write_text("name: small\n")
+    data = tmp_path / "images.npz"
+    np.savez(data, other=np.zeros(3))
+
+    code, _, err = run("train", config, "--data", data, "--out", tmp_path / "new", "--device", "cpu")
+    assert code == 1
+    assert "no image_sqrt_u8" in err
+
+    code, _, err = run("train", config, "--data", data, "--out", tmp_path, "--device", "cpu")
+    assert code == 2
+    assert "exists; name a new folder" in err
+
+    config.write_text("nam: small\nbatch: 0\n")
+    code, _, err = run("train", config, "--data", data, "--out", tmp_path / "new", "--device", "cpu")
+    assert code == 1
+    assert "has 3 faults" in err
+    assert "Did you mean name?" in err

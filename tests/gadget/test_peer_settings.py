@@ -1,0 +1,145 @@
+"""What a peer may set over a connection, and what it may not."""
+
+import json
+import logging
+
+import pytest
+
+from gadget.errors import SettingsError
+from gadget.peer_settings import (
+    has_json_parameters,
+    settings_from_json,
+    settings_from_xml,
+)
+from gadget.settings import Settings, load_settings
+
+DECLARATION = '<?xml version="1.0"?>'
+
+
+def parameters(**values: object) -> str:
+    return json.dumps({"parameters": values})
+
+
+def test_properties_of_a_gadgetron_chain_are_used_in_both_spellings(caplog):
+    config = f"""{DECLARATION}
+    <configuration>
+        <property name="solver.iterations" value="12"/>
+        <property><name>image_phase</name><value> real </value></property>
+        <property name="alpha" value="1.5"/>
+        <anything attr="x">free text &amp; more <property name="seed" value="9"/></anything>
+    </configuration>"""
+
+    settings = settings_from_xml(Settings(), config)
+
+    assert (settings.solver.iterations, settings.image_phase, settings.seed) == (12, "real", 0)
+    assert "not known here, not used: 'alpha'" in caplog.text
+
+
+def test_a_namespace_does_not_hide_a_property():
+    config = '<configuration xmlns="urn:x"><property name="seed" value="9"/></configuration>'
+
+    assert settings_from_xml(Settings(), config).seed == 9
+
+
+@pytest.mark.parametrize("config", ["", "  \n", DECLARATION, f"{DECLARATION}\n", "<configuration/>"])
+def test_a_configuration_without_properties_changes_nothing(config):
+    assert settings_from_xml(load_settings(None, [("seed", 4)]), config).seed == 4
+
+
+def test_a_whole_chain_as_configuration_changes_nothing(caplog):
+    config = '<gadgetronStreamConfiguration><property name="seed" value="9"/></gadgetronStreamConfiguration>'
+
+    assert settings_from_xml(Settings(), config) == Settings()
+    assert "root is <gadgetronStreamConfiguration>" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ("<configuration>", "is not XML"),
+        ("just text", "is not XML"),
+        ("<configuration>\udcff</configuration>", "is not XML"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><configuration/>', "document type declaration"),
+        ('<configuration><property name="seed"/></configuration>', "a <property> with name only"),
+        ("<configuration><property/></configuration>", "a <property> with nothing only"),
+        (
+            '<configuration><property name="solver.iteration" value="5"/></configuration>',
+            r"solver\.iteration: unknown key\. Did you mean solver\.iterations",
+        ),
+        (
+            '<configuration><property name="scan.keep_averages" value="maybe"/></configuration>',
+            r"scan\.keep_averages: found the text 'maybe', needs true or false",
+        ),
+    ],
+)
+def test_a_faulty_gadgetron_configuration_is_refused(config, fault):
+    with pytest.raises(SettingsError, match=fault):
+        settings_from_xml(Settings(), config)
+
+
+def test_json_parameters_may_be_texts_nested_or_plain(caplog):
+    text = parameters(
+        **{
+            "solver.iterations": "5",
+            "scan": {"keep_averages": "true"},
+            "seed": 3,
+            "prior": "tv",
+            "sendoriginal": "1",
+        }
+    )
+
+    settings = settings_from_json(Settings(), text)
+
+    assert (settings.solver.iterations, settings.scan.keep_averages) == (5, True)
+    assert (settings.seed, settings.prior) == (3, "tv")
+    assert "not known here, not used: 'sendoriginal'" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["free text", "5", "[]", "{}", '{"parameters": 3}'])
+def test_other_texts_change_nothing(text):
+    assert settings_from_json(Settings(), text) == Settings()
+    assert not has_json_parameters(text)
+
+
+def test_a_text_from_a_peer_is_never_logged(caplog):
+    caplog.set_level(logging.DEBUG)
+    settings_from_json(Settings(), "Mustermann^Max")
+
+    assert "Mustermann" not in caplog.text
+
+
+def test_json_parameters_are_recognised():
+    assert has_json_parameters(parameters(anything="1"))
+
+
+@pytest.mark.parametrize("key", ["device", "threads", "batch_slices"])
+def test_a_peer_may_not_set_what_is_the_servers(key):
+    with pytest.raises(SettingsError, match=rf"may not set:\n  {key}: it is the server's own"):
+        settings_from_json(Settings(), parameters(**{key: "1"}))
+
+
+@pytest.mark.parametrize("name", ["/etc", "../x", "a/b", "..", "a\\b", "", "a b", ".hidden"])
+def test_a_peer_may_not_name_a_folder_as_prior(name):
+    with pytest.raises(SettingsError, match="is not a plain name"):
+        settings_from_json(Settings(), parameters(prior=name))
+
+
+@pytest.mark.parametrize("value", ["60", "null", "soon"])
+def test_a_peer_may_not_lengthen_the_time_limit(value):
+    server = load_settings(None, [("solver.time_limit_s", 30)])
+
+    with pytest.raises(SettingsError, match="the server allows at most 30"):
+        settings_from_json(server, parameters(**{"solver.time_limit_s": value}))
+
+
+def test_a_peer_may_shorten_the_time_limit_or_set_one():
+    server = load_settings(None, [("solver.time_limit_s", 30)])
+    limit = parameters(**{"solver.time_limit_s": "20"})
+
+    assert settings_from_json(server, limit).solver.time_limit_s == 20
+    assert settings_from_json(Settings(), limit).solver.time_limit_s == 20
+
+
+def test_every_forbidden_key_is_named_at_once():
+    with pytest.raises(SettingsError, match=r"device: .*\n.*threads: .*"):
+        settings_from_json(Settings(), parameters(device="cpu", threads="2"))

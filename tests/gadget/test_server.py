@@ -1,0 +1,553 @@
+"""The server against scripted peers: round trips, peers that vanish, failures, limits, stopping."""
+
+import contextlib
+import logging
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import scripted_peer as script
+from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
+
+from gadget.answering import Handler, Peer
+from gadget.connection_options import ConnectionOptions
+from gadget.errors import GadgetError, ScanError
+from gadget.server import Server, serve
+from gadget.wire.messages import Acquisition, ConfigFile, Image, Message, ScanHeader, Text, Waveform
+from gadget.wire.session import Dialect
+
+SCAN = NAMED_CONFIG + SCAN_HEADER + b"".join(readout(counter=k) for k in range(5)) + CLOSE_BYTES
+GADGETRON_SCAN = script.GADGETRON_CONFIG + SCAN_HEADER + readout() + CLOSE_BYTES
+ECHO = [(script.ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
+QUICK = ConnectionOptions(grace_s=0.5, linger_s=0.5)
+
+
+def echo(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
+    for message in messages:
+        if isinstance(message, Acquisition | Image | Waveform):
+            yield message
+
+
+class Running:
+    """A server in a thread."""
+
+    def __init__(
+        self, handle: Handler, options: ConnectionOptions = QUICK, hosts: tuple[str, ...] = ("127.0.0.1",)
+    ):
+        self.server = Server(handle, hosts=hosts, port=0, options=options)
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def dial(self, host: int = 0) -> ScriptedPeer:
+        return ScriptedPeer.dial(self.server.addresses[host])
+
+    def serves(self) -> bool:
+        """Whether it serves a whole scan now; within five seconds, so nothing before it may hang."""
+        with ScriptedPeer.dial(self.server.addresses[0], seconds=5) as peer:
+            peer.send(SCAN)
+            return peer.take_all()[-1] == (CLOSE, b"")
+
+    def close(self) -> None:
+        self.server.stop()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        self.server.close()
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., Running]]:
+    with contextlib.ExitStack() as stack:
+
+        def start(*arguments: object, **options: object) -> Running:
+            running = Running(*arguments, **options)  # type: ignore[arg-type]
+            stack.callback(running.close)
+            return running
+
+        yield start
+
+
+def test_a_scan_comes_back(run):
+    with run(echo).dial() as peer:
+        peer.send(SCAN)
+        assert peer.take_all() == ECHO
+
+
+def test_a_scan_may_come_one_byte_at_a_time(run):
+    with run(echo).dial() as peer:
+        peer.send_byte_by_byte(SCAN)
+        assert peer.take_all() == ECHO
+
+
+def test_answers_come_while_the_scan_is_still_being_sent(run):
+    with run(echo).dial() as peer:
+        peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
+        assert peer.take_message() == (script.ACQUISITION, readout()[2:])
+        peer.send(readout(counter=1), CLOSE_BYTES)
+        assert peer.take_all() == [(script.ACQUISITION, readout(counter=1)[2:]), (CLOSE, b"")]
+
+
+def test_it_listens_on_ipv4_and_ipv6(run):
+    if not socket.has_ipv6:
+        pytest.skip("this Python has no IPv6")
+    running = run(echo, hosts=("127.0.0.1", "::1"))
+    addresses = running.server.addresses
+    if len(addresses) == 1:
+        pytest.skip("this machine has no IPv6 loopback")
+    assert [host for host, _ in addresses] == ["127.0.0.1", "::1"]
+    assert addresses[0][1] == addresses[1][1] > 0
+    for host in range(2):
+        with running.dial(host) as peer:
+            peer.send(SCAN)
+            assert peer.take_all() == ECHO
+
+
+def test_connections_are_served_in_turn(run):
+    running = run(echo)
+    with running.dial() as first, running.dial() as second:
+        second.send(SCAN)
+        first.send(SCAN)
+        assert first.take_all() == ECHO
+        assert second.take_all() == ECHO
+
+
+def test_the_handler_gets_the_conversation_without_close(run):
+    heard: list[Message] = []
+    peers: list[Peer] = []
+
+    def listen(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        peers.append(peer)
+        heard.extend(messages)
+        return iter(())
+
+    with run(listen).dial() as peer:
+        peer.send(NAMED_CONFIG, script.text_message(TEXT, b"{}"), SCAN_HEADER, readout(), CLOSE_BYTES)
+        assert peer.take_all() == [(CLOSE, b"")]
+        address = f"127.0.0.1:{peer.sock.getsockname()[1]}"
+    assert [type(message) for message in heard] == [ConfigFile, Text, ScanHeader, Acquisition]
+    assert (peers[0].dialect, peers[0].address) == (Dialect.MRD, address)
+
+
+@pytest.mark.parametrize(
+    ("config", "dialect"),
+    [
+        (NAMED_CONFIG + SCAN_HEADER, Dialect.MRD),
+        (SCAN_HEADER + NAMED_CONFIG, Dialect.MRD),
+        (SCAN_HEADER, Dialect.MRD),
+        (script.text_message(script.CONFIG_TEXT, b"prior: tv") + SCAN_HEADER, Dialect.MRD),
+        (script.GADGETRON_CONFIG + SCAN_HEADER, Dialect.GADGETRON),
+    ],
+    ids=["config, header", "header, config", "header only", "config text", "Gadgetron"],
+)
+def test_every_way_to_begin_is_understood(config, dialect, run):
+    dialects = []
+
+    def listen(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        dialects.append(peer.dialect)
+        yield from echo(messages, peer)
+
+    with run(listen).dial() as peer:
+        peer.send(config, readout(), CLOSE_BYTES)
+        assert peer.take_all() == [(script.ACQUISITION, readout()[2:]), (CLOSE, b"")]
+    assert dialects == [dialect]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [b"", CLOSE_BYTES, NAMED_CONFIG + CLOSE_BYTES, script.GADGETRON_CONFIG + CLOSE_BYTES],
+    ids=["nothing", "close", "config and close", "Gadgetron's config and close"],
+)
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+def test_probes_are_normal_and_no_scan(words, leave, run, caplog):
+    calls = []
+
+    def count(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        calls.append(peer)
+        return echo(messages, peer)
+
+    running = run(count)
+    peer = running.dial()
+    peer.send(words)
+    if words:
+        assert peer.take_all() == [(CLOSE, b"")]
+    leave(peer)
+    assert running.serves()
+    assert len(calls) == 1
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+PLACES = {
+    "in the first id": 1,
+    "in the config": 500,
+    "after the config": len(NAMED_CONFIG),
+    "in the header": len(NAMED_CONFIG) + 10,
+    "after the header": len(NAMED_CONFIG + SCAN_HEADER),
+    "in a readout's id": len(NAMED_CONFIG + SCAN_HEADER) + 1,
+    "in a readout's header": len(NAMED_CONFIG + SCAN_HEADER) + 100,
+    "in a readout's samples": len(NAMED_CONFIG + SCAN_HEADER) + 400,
+    "after a readout": len(NAMED_CONFIG + SCAN_HEADER + readout()),
+    "in close": len(SCAN) - 1,
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+def test_a_peer_that_vanishes_ends_its_connection_only(place, leave, run, caplog):
+    running = run(echo)
+    peer = running.dial()
+    peer.send(SCAN[: PLACES[place]])
+    time.sleep(0.05)
+    leave(peer)
+    assert running.serves()
+    assert any("failed: The connection" in record.message for record in caplog.records)
+
+
+@pytest.mark.parametrize("words", [SCAN, SCAN[:-2]], ids=["after close", "before close"])
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+def test_a_peer_that_vanishes_stops_the_reconstruction(words, leave, run):
+    started, stopped = threading.Event(), threading.Event()
+
+    def compute(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        first = next(messages)
+        if not started.is_set():
+            started.set()
+            while not peer.cancelled():
+                time.sleep(0.01)
+            stopped.set()
+        yield from echo(messages, peer)
+        assert first
+
+    running = run(compute)
+    peer = running.dial()
+    peer.send(words)
+    assert started.wait(5)
+    assert not stopped.wait(0.2)
+    leave(peer)
+    assert stopped.wait(5)
+    assert running.serves()
+
+
+def test_a_reconstruction_that_does_not_stop_is_left_behind(run, caplog):
+    started, released = threading.Event(), threading.Event()
+
+    def stuck(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        if not started.is_set():
+            started.set()
+            released.wait(30)
+        yield from echo(messages, peer)
+
+    running = run(stuck)
+    peer = running.dial()
+    peer.send(SCAN)
+    assert started.wait(5)
+    peer.vanish()
+    assert running.serves()
+    released.set()
+    assert any("did not stop and was left behind" in record.message for record in caplog.records)
+
+
+def failing(error: Exception, after: int = 0) -> Handler:
+    """Echo some readouts, then fail, for the first connection only."""
+    failures = [error]
+
+    def handle(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        for count, message in enumerate(echo(messages, peer)):
+            if count >= after and failures:
+                raise failures.pop()
+            yield message
+
+    return handle
+
+
+def test_an_mrd_peer_is_told_in_a_text(run, caplog):
+    running = run(
+        failing(ScanError("The trajectory is spiral; only Cartesian scans are supported."), after=2)
+    )
+    with running.dial() as peer:
+        peer.send(SCAN)
+        reason = (TEXT, b"The trajectory is spiral; only Cartesian scans are supported.")
+        assert peer.take_all() == [*ECHO[:2], reason, (CLOSE, b"")]
+    assert running.serves()
+    assert any("failed: The trajectory is spiral" in record.message for record in caplog.records)
+
+
+def test_gadgetron_is_told_in_an_error(run):
+    running = run(failing(ScanError("The trajectory is spiral.")))
+    with running.dial() as peer:
+        peer.send(GADGETRON_SCAN)
+        assert peer.take_all() == [(ERROR, b"The trajectory is spiral."), (CLOSE, b"")]
+    assert running.serves()
+
+
+def test_a_peer_that_still_sends_is_told(run):
+    with run(failing(ScanError("No."))).dial() as peer:
+        peer.send(SCAN[:-2])
+        assert peer.take_message() == (TEXT, b"No.")
+        peer.send(*[readout()] * 100)
+        assert peer.take_message() == (CLOSE, b"")
+
+
+def test_an_unforeseen_failure_names_no_patient(run, caplog):
+    running = run(failing(ValueError("patient Jane Doe")))
+    with running.dial() as peer:
+        peer.send(SCAN)
+        (message_id, text), close = peer.take_all()
+    assert (message_id, close) == (TEXT, (CLOSE, b""))
+    assert b"ValueError" in text
+    assert b"Jane" not in text
+    assert running.serves()
+    assert "Jane" not in caplog.text
+    assert "ValueError; this is a bug" in caplog.text
+    assert "test_server.py" in caplog.text  # the place is logged
+
+
+def test_a_handler_that_wants_to_exit_ends_its_connection_only(run):
+    exits = [SystemExit(1)]
+
+    def leave(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        if exits:
+            raise exits.pop()
+        return echo(messages, peer)
+
+    running = run(leave)
+    with running.dial() as peer:
+        peer.send(SCAN)
+        assert [message_id for message_id, _ in peer.take_all()] == [TEXT, CLOSE]
+    assert running.serves()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (b"\x4d\x00", b"Unknown MRD message id 77"),
+        (b"GET / HTTP/1.1\r\n", b"Unknown MRD message id"),
+        (NAMED_CONFIG + readout(), b"Acquisition out of turn"),
+        (NAMED_CONFIG + NAMED_CONFIG, b"ConfigFile out of turn"),
+        (SCAN[:-2] + struct.pack("<HI", TEXT, 2**32 - 1), b"claims 4294967295 bytes"),
+        (SCAN[:-2] + struct.pack("<HQ", ERROR, 0), b"Error out of turn"),
+    ],
+    ids=["unknown id", "HTTP", "no header", "two configs", "hostile length", "an ERROR"],
+)
+def test_a_peer_that_breaks_the_protocol_is_told_why(words, reason, run):
+    running = run(echo)
+    with running.dial() as peer:
+        peer.send(words)
+        *_, (message_id, text), close = peer.take_all()
+    assert message_id == TEXT
+    assert reason in text
+    assert close == (CLOSE, b"")
+    assert running.serves()
+
+
+def test_what_came_before_broken_bytes_is_still_answered(run):
+    with run(echo).dial() as peer:
+        peer.send(SCAN[:-2], b"\x4d\x00")
+        assert peer.take_all()[:5] == ECHO[:5]
+
+
+def test_gadgetron_gets_no_text(run):
+    def chatty(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        for message in echo(messages, peer):
+            yield Text("a fallback")
+            yield message
+
+    with run(chatty).dial() as peer:
+        peer.send(GADGETRON_SCAN)
+        assert peer.take_all() == [(script.ACQUISITION, readout()[2:]), (CLOSE, b"")]
+
+
+@pytest.mark.parametrize(("data_type", "last"), [(1, CLOSE), (2, ERROR), (4, ERROR), (5, CLOSE)])
+def test_gadgetron_gets_no_pixels_that_end_its_chain(data_type, last, run):
+    with run(echo).dial() as peer:
+        peer.send(script.GADGETRON_CONFIG, SCAN_HEADER, script.image(3, 2, data_type), CLOSE_BYTES)
+        messages = peer.take_all()
+    assert messages[-1] == (CLOSE, b"")
+    assert (messages[0][0] == ERROR) == (last == ERROR)
+
+
+def test_queries_are_answered(run):
+    with run(echo).dial() as peer:
+        peer.send(struct.pack("<HQQQ", script.QUERY, 0, 17, 4) + b"info")
+        message_id, body = peer.take_message()
+        assert message_id == script.RESPONSE
+        assert body == b"gadgetron-ebm answers no queries"
+        peer.send(CLOSE_BYTES)
+        assert peer.take_all() == [(CLOSE, b"")]
+
+
+def test_a_handler_that_stops_early_ends_the_conversation(run):
+    def first_only(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        yield next(echo(messages, peer))
+
+    with run(first_only).dial() as peer:
+        peer.send(SCAN)
+        assert peer.take_all() == [ECHO[0], (CLOSE, b"")]
+
+
+def test_a_silent_peer_is_told_and_left(run):
+    running = run(echo, ConnectionOptions(idle_s=0.3, linger_s=0.2))
+    with running.dial() as peer:
+        peer.send(SCAN[:-2])
+        *_, (message_id, text), close = peer.take_all()
+    assert message_id == TEXT
+    assert b"sent nothing for 0.3 s, and no CLOSE" in text
+    assert close == (CLOSE, b"")
+    assert running.serves()
+
+
+def test_a_peer_that_never_starts_does_not_block_the_next(run):
+    running = run(echo, ConnectionOptions(first_message_s=0.3, linger_s=0.2))
+    with running.dial() as peer:
+        assert running.serves()
+        assert peer.take_message()[0] == TEXT
+
+
+def test_a_long_reconstruction_is_not_silence(run):
+    def slow(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        answers = list(echo(messages, peer))
+        time.sleep(0.8)
+        return iter(answers)
+
+    with run(slow, ConnectionOptions(idle_s=0.3)).dial() as peer:
+        peer.send(SCAN)
+        assert peer.take_all() == ECHO
+
+
+def test_a_peer_that_never_reads_is_left(run, caplog):
+    def flood(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
+        readouts = [message for message in messages if isinstance(message, Acquisition)]
+        for _ in range(1000 if len(readouts) == 1 else 1):
+            yield from readouts
+
+    running = run(flood, ConnectionOptions(send_s=0.5, linger_s=0.2))
+    peer = running.dial()
+    peer.send(NAMED_CONFIG, SCAN_HEADER, readout(4096, 8), CLOSE_BYTES)
+    time.sleep(1.0)
+    peer.is_at_end_soon()
+    assert "failed: The peer took nothing for 0.5 s" in caplog.text
+    assert running.serves()
+    peer.vanish()
+
+
+def test_a_peer_cannot_fill_the_memory(run):
+    """48 MiB do not go out while the reconstruction takes none of them; they do once it goes on."""
+    released = threading.Event()
+
+    def late(messages: Iterator[Message], _peer: Peer) -> list[Message]:
+        released.wait(20)
+        for _ in messages:
+            pass
+        return []
+
+    running = run(late, ConnectionOptions(inbox_bytes=1_000_000))
+    with running.dial() as peer:
+        data = NAMED_CONFIG + SCAN_HEADER + readout(4096, 8) * 192 + CLOSE_BYTES
+        sender = threading.Thread(target=peer.send, args=(data,))
+        sender.start()
+        sender.join(0.5)
+        assert sender.is_alive()
+        released.set()
+        sender.join(10)
+        assert not sender.is_alive()
+        assert peer.take_all() == [(CLOSE, b"")]
+
+
+@pytest.mark.parametrize("inbox_bytes", [100_000, 2**29], ids=["small inbox", "large inbox"])
+def test_a_fast_peer_is_made_to_wait_and_loses_nothing(inbox_bytes, run):
+    """16 MiB, to a reconstruction that takes its time at first."""
+
+    def late(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        time.sleep(0.3)
+        for message in echo(messages, peer):
+            if message.header["scan_counter"] % 64 == 0:  # type: ignore[union-attr]
+                yield message
+
+    readouts = [readout(1024, 8, counter=k) for k in range(256)]
+    with run(late, ConnectionOptions(inbox_bytes=inbox_bytes)).dial() as peer:
+        peer.send(NAMED_CONFIG, SCAN_HEADER, *readouts, CLOSE_BYTES)
+        assert peer.take_all() == [(script.ACQUISITION, one[2:]) for one in readouts[::64]] + [(CLOSE, b"")]
+
+
+def test_a_peer_that_reads_only_when_it_has_sent_all_is_served(run):
+    """Both directions hold more than sockets can keep: without a reading thread both would wait for ever."""
+    readouts = [readout(4096, 8, counter=k) for k in range(64)]
+    with run(echo).dial() as peer:
+        peer.send(NAMED_CONFIG, SCAN_HEADER, *readouts, CLOSE_BYTES)
+        assert peer.take_all() == [(script.ACQUISITION, one[2:]) for one in readouts] + [(CLOSE, b"")]
+
+
+def test_large_images_arrive_whole(run):
+    pixels = np.random.default_rng(3).normal(size=(1024, 1024)).astype("<f4")
+    image = script.image(1024, 1024)[: -pixels.nbytes] + pixels.tobytes()
+    with run(echo).dial() as peer:
+        peer.send(NAMED_CONFIG, SCAN_HEADER, image, CLOSE_BYTES)
+        assert peer.take_all() == [(script.IMAGE, image[2:]), (CLOSE, b"")]
+
+
+def test_stopping_tells_the_peer_that_is_being_served(run):
+    running = run(echo)
+    with running.dial() as peer:
+        peer.send(SCAN[:-2])
+        assert peer.take_message() == ECHO[0]
+        running.server.stop()
+        *_, (message_id, text), close = peer.take_all()
+    assert (message_id, close) == (TEXT, (CLOSE, b""))
+    assert b"being stopped" in text
+    running.thread.join(5)
+    assert not running.thread.is_alive()
+
+
+def test_stopping_twice_and_after_the_end_is_harmless(run):
+    running = run(echo)
+    running.server.stop()
+    running.server.stop()
+    running.thread.join(5)
+    assert not running.thread.is_alive()
+    running.server.close()
+    running.server.stop()
+
+
+def test_serve_reports_where_it_listens_and_ends_when_stopped():
+    heard: list[tuple[tuple[str, int], ...]] = []
+
+    def listening(server: Server) -> None:
+        heard.append(server.addresses)
+        threading.Timer(0.1, server.stop).start()
+
+    serve(echo, hosts=("127.0.0.1",), port=0, options=QUICK, on_listening=listening)
+    ((host, port),) = heard[0]
+    assert host == "127.0.0.1"
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, port), 1)
+
+
+def test_a_port_that_is_taken_is_named(run):
+    port = run(echo).server.addresses[0][1]
+    with pytest.raises(
+        GadgetError, match=rf"Cannot listen on 127\.0\.0\.1 port {port}: .*another server running"
+    ):
+        Server(echo, hosts=("127.0.0.1",), port=port)
+
+
+def test_an_address_of_another_machine_is_left_out_if_one_works():
+    with Server(echo, hosts=("192.0.2.1", "127.0.0.1"), port=0) as server:
+        assert [host for host, _ in server.addresses] == ["127.0.0.1"]
+    with pytest.raises(GadgetError, match=r"Cannot listen on 192\.0\.2\.1 .*name an address of this machine"):
+        Server(echo, hosts=("192.0.2.1",), port=0)
+
+
+@pytest.mark.parametrize("name", ["client_fire", "client_gadgetron", "external_acquisitions"])
+def test_what_real_clients_sent_is_served(name, run, data_folder):
+    sent = (data_folder / "wire" / f"{name}.bin").read_bytes().removesuffix(CLOSE_BYTES)
+    with run(echo).dial() as peer:
+        peer.send(sent, CLOSE_BYTES)
+        *answers, close = peer.take_all()
+    assert close == (CLOSE, b"")
+    kinds = [message_id for message_id, _ in answers]
+    assert kinds.count(script.ACQUISITION) == 129
+    assert kinds.count(script.WAVEFORM) == (12 if name == "external_acquisitions" else 0)
+    # Readouts and waveforms come back in order and byte for byte: they are the end of what was sent.
+    assert sent.endswith(b"".join(struct.pack("<H", message_id) + body for message_id, body in answers))
