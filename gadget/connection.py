@@ -109,8 +109,7 @@ class Conversation:
             with self._changed:
                 self._changed.wait_for(lambda: self._inbox or self._peer_closed or self._failure)
                 # What came before the failure still counts, unless there is nobody left to answer.
-                in_vain = self._cancelled or (self._lost and self._session.own is End.ANSWERER)
-                if self._failure and (in_vain or not self._inbox):
+                if self._failure and (self._in_vain() or not self._inbox):
                     raise self._failure
                 if not self._inbox:
                     return
@@ -129,9 +128,11 @@ class Conversation:
         ------
         OwnProtocolError
             The message contradicts itself or is out of turn.
-        PeerProtocolError
-            The peer is gone, or has taken nothing for too long.
+        GadgetError
+            The peer is gone or has taken nothing for too long, or the conversation was cancelled.
         """
+        if self._failure and self._in_vain():
+            raise self._failure
         parts = encode_parts(message)
         self._session.sending(message)
         self._write(parts)
@@ -185,6 +186,9 @@ class Conversation:
         if self._reader.is_alive():
             self._reader.join()
         self._sock.close()
+
+    def _in_vain(self) -> bool:
+        return self._cancelled or (self._lost and self._session.own is End.ANSWERER)
 
     def _write(self, parts: list[bytes | memoryview]) -> None:
         try:

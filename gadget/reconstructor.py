@@ -115,7 +115,13 @@ class Reconstructor:
             folder = find_prior(settings.prior, self._prior_search)
             if folder not in self._priors:
                 self._priors[folder] = load_prior(folder, self.device)
-        return self._priors[folder]
+        prior = self._priors[folder]
+        if settings.prior_weight.rule == "fit" and prior.card.prior_weight.slope is None:
+            raise SettingsError(
+                f"prior_weight.rule: the card of the prior {prior.card.name} has no fit of the weight; "
+                "choose another rule."
+            )
+        return prior
 
     def __call__(
         self, slices: Sequence[KSpace], settings: Settings, cancelled: Callable[[], bool] = lambda: False
@@ -197,6 +203,7 @@ def reconstruction_settings(settings: Settings) -> ReconstructionSettings:
         image_phase=None if settings.image_phase == "prior" else settings.image_phase,
         iterations=solver.iterations,
         coil_smoothness=solver.coil_smoothness,
+        imaginary_weight=solver.imaginary_weight,
         tolerance=solver.tolerance,
         prior_weight_rule=None if weight.rule == "prior" else weight.rule,
         prior_weight=weight.value,

@@ -40,7 +40,7 @@ def installed(wheel, tmp_path_factory) -> Path:
     """Install the wheel into an empty environment; return its folder of programs.
 
     The dependencies are those of the environment that runs the tests: a .pth file adds its packages behind
-    the new environment's own. The editable install of this project there stays out: its own .pth file is not run.
+    the new environment's own. The editable install of this project there stays out: its .pth file is not run.
     """
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder / "venv", cwd=folder)

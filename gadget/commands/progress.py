@@ -1,12 +1,19 @@
 """Progress on a terminal; silence in a pipe."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 
 class _Iteration(Protocol):
@@ -54,3 +61,32 @@ def progress_on_terminal(n_readouts: int | None = None) -> Iterator[Reconstructi
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
         yield ReconstructionProgress(bars, n_readouts)
+
+
+class _Update(Protocol):
+    @property
+    def update(self) -> int: ...
+    @property
+    def loss(self) -> float: ...
+
+
+@contextmanager
+def training_progress(n_updates: int) -> Iterator[Callable[[_Update, object], None]]:
+    """Yield the function that a training run reports to: a bar with the time left, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield lambda _progress, _network: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        task = bars.add_task("training", total=n_updates)
+
+        def report(progress: _Update, _network: object) -> None:
+            bars.update(task, completed=progress.update, description=f"training, loss {progress.loss:.4f}")
+
+        yield report

@@ -1,7 +1,8 @@
 r"""A learned local energy for images of any size.
 
 A pyramid of strided convolutions looks at the image at several resolutions; at each one, linear read-outs
-:math:`f` of the features pass through the potential :math:`\sqrt{1 + f^2} - 1`, and all potentials are summed:
+:math:`f` of the features pass through the potential :math:`\sqrt{1 + f^2} - 1`, and all potentials are
+summed:
 
 .. math:: R(x) = \sum_l \sum_k w_{lk} \sum_r \left(\sqrt{1 + f_{lk}(r)^2} - 1\right), \qquad w_{lk} > 0
 
@@ -12,11 +13,13 @@ the output of each convolution is scaled and shifted per channel by a function o
 (feature-wise linear modulation). ``R(x; sigma)`` is then minus the log density of images with noise
 :math:`\sigma` on them, at temperature 1. A prior's card says at which level the energy is used.
 
-The gradient with respect to the image is written out by hand. It is cheaper than automatic differentiation, and
-score matching, which differentiates it once more, needs a single backward pass.
+The gradient with respect to the image is written out by hand. It is cheaper than automatic differentiation,
+and score matching, which differentiates it once more, needs a single backward pass.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -45,8 +48,8 @@ class _Modulator(nn.Linear):
         nn.init.zeros_(self.weight)
         nn.init.zeros_(self.bias)
 
-    def forward(self, embedding: Tensor) -> Modulation:
-        factor, shift = super().forward(embedding)[:, :, None, None].chunk(2, dim=1)
+    def modulation(self, embedding: Tensor) -> Modulation:
+        factor, shift = self(embedding)[:, :, None, None].chunk(2, dim=1)
         return 1 + factor, shift
 
 
@@ -86,9 +89,8 @@ class LocalEnergyNetwork(nn.Module):
         self.stem = nn.Conv2d(1, widths[0], 5, padding=2, bias=False)
         self.stem_log_weight = nn.Parameter(torch.zeros(widths[0]))
         self.modulate_stem = _Modulator(self.n_embedding, widths[0])
-        self.levels = nn.ModuleList(
-            _Level(n_in, n_out, self.n_embedding) for n_in, n_out in zip(widths[:-1], widths[1:], strict=True)
-        )
+        levels = [_Level(n_in, n_out, self.n_embedding) for n_in, n_out in pairwise(widths)]
+        self.levels = nn.ModuleList(levels)
 
     @property
     def multiple(self) -> int:
@@ -107,21 +109,22 @@ class LocalEnergyNetwork(nn.Module):
         n_y, n_x = image.shape[-2:]
         pad_y, pad_x = -n_y % self.multiple, -n_x % self.multiple
         padding = (pad_x // 2, pad_x - pad_x // 2, pad_y // 2, pad_y - pad_y // 2)
-        factor, shift = self.modulate_stem(embedding)
+        factor, shift = self.modulate_stem.modulation(embedding)
         f = self.stem(functional.pad(self.sizes.input_gain * image, padding)) * factor + shift
         energy, stem_pull = _potential(f, self.stem_log_weight, factor)
         h, slope = _silu_and_slope(f)
         stem_slope = slope * factor
         tape: list[tuple[Tensor, ...]] = []
-        for level in self.levels:
-            factor, shift = level.modulate_down(embedding)
+        levels = cast(list[_Level], list(self.levels))
+        for level in levels:
+            factor, shift = level.modulate_down.modulation(embedding)
             u, slope = _silu_and_slope(level.down(h) * factor + shift)
             down_slope = slope * factor
-            factor, shift = level.modulate_first(embedding)
+            factor, shift = level.modulate_first.modulation(embedding)
             v, slope = _silu_and_slope(level.first(u) * factor + shift)
             first_slope = slope * factor
             h = u + level.second(v)
-            factor, shift = level.modulate_read_out(embedding)
+            factor, shift = level.modulate_read_out.modulation(embedding)
             term, pull = _potential(level.read_out(h) * factor + shift, level.log_weight, factor)
             energy = energy + term
             if want_gradient:
@@ -130,7 +133,7 @@ class LocalEnergyNetwork(nn.Module):
         if not want_gradient:
             return energy * per_level, energy.new_empty(0)
         g_h: Tensor | None = None
-        for level, (down_slope, first_slope, pull) in zip(reversed(self.levels), reversed(tape), strict=True):
+        for level, (down_slope, first_slope, pull) in zip(reversed(levels), reversed(tape), strict=True):
             g = functional.conv_transpose2d(pull, level.read_out.weight)
             g_h = g if g_h is None else g + g_h
             g_v = functional.conv_transpose2d(g_h, level.second.weight, padding=1)

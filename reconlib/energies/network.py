@@ -10,8 +10,8 @@ from torch import Tensor, nn
 class NetworkEnergy:
     """An energy whose value is a network's output; the gradient is automatic differentiation's.
 
-    ``network`` maps float32 images (slice, 1, y, x) to energies (slice,). Its weights are frozen: gradients are
-    taken with respect to the image only.
+    ``network`` maps float32 images (slice, 1, y, x) to energies (slice,). Its weights are frozen: gradients
+    are taken with respect to the image only.
     """
 
     network: nn.Module

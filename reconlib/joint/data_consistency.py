@@ -1,9 +1,12 @@
 r"""The data term of the joint problem, in closed form.
 
-.. math:: H(x, S) = \tfrac12 \sum_c \| M F (e_c x) - z_c \|^2, \qquad e_c = s_c / n, \quad n = \sqrt{\textstyle\sum_c |s_c|^2 + \delta^2}
+.. math::
+    H(x, S) = \tfrac12 \sum_c \| M F (e_c x) - z_c \|^2, \qquad
+    e_c = s_c / n, \quad n = \sqrt{\textstyle\sum_c |s_c|^2 + \delta^2}
 
-The division makes the image the root-sum-of-squares image and H independent of the scale of the maps. Gradients
-follow the convention d/dRe + i d/dIm. With :math:`r_c = M F (e_c x) - z_c` and :math:`g_c = F^H M r_c`:
+The division makes the image the root-sum-of-squares image and H independent of the scale of the maps.
+Gradients follow the convention d/dRe + i d/dIm. With :math:`r_c = M F (e_c x) - z_c` and :math:`g_c = F^H M
+r_c`:
 
 .. math::
     \nabla_x H = \sum_c \bar e_c g_c, \qquad
@@ -25,9 +28,7 @@ COIL_FLOOR = 1e-4
 
 def normalise_coils(coils: Tensor) -> tuple[Tensor, Tensor]:
     """Return e = s / n (slice, coil, y, x) and n (slice, 1, y, x) of the module's text."""
-    magnitude = torch.sqrt(
-        torch.linalg.vector_norm(coils, dim=1, keepdim=True).square() + COIL_FLOOR**2
-    )
+    magnitude = torch.sqrt(torch.linalg.vector_norm(coils, dim=1, keepdim=True).square() + COIL_FLOOR**2)
     return coils / magnitude, magnitude
 
 

@@ -2,8 +2,8 @@ r"""What is assumed of the image's phase.
 
 ``real``: the paper's model. The image is real and not negative; smooth coil maps carry its phase.
 
-``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the real part and a light
-total variation on the part that smooth maps do not explain:
+``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the real part and a
+light total variation on the part that smooth maps do not explain:
 
 .. math:: \lambda R(a) + \lambda_{im} TV_\epsilon(b)
 

@@ -10,19 +10,20 @@ by alternating a proximal gradient step in x and one in S, each from an extrapol
 
 Three things differ from the algorithm as printed:
 
-* The decrease test compares second-order remainders, computed from differences, instead of two large, nearly equal
-  objective values, which float32 cannot tell apart. In the image the data part of the remainder is exactly
-  :math:`\tfrac12 \|A d\|^2`.
-* H does not depend on the scale of S, not even pixel by pixel, so mu F(S) alone would draw S to zero: the joint
-  problem as printed has no minimiser, and where S vanishes the curvature of H in S, about :math:`(|x|/|S|)^2`, grows
-  without bound and the coil step with it shrinks to nothing. Here S is kept at :math:`|S(r)| \ge 1`: a step is
-  followed by the nearest point of that set, which scales the maps of a pixel up and leaves H as it is. Every
-  direction of S is still reachable, F is coercive on what is left, and L_S stays below about the largest
-  :math:`|x|^2`.
-* The inertia of the coil block starts anew when the step turns against the last one (O'Donoghue and Candes, Found
-  Comput Math 15:715, 2015); without that the maps oscillate where mu F is strong.
+* The decrease test compares second-order remainders, computed from differences, instead of two large,
+  nearly equal objective values, which float32 cannot tell apart. In the image the data part of the
+  remainder is exactly :math:`\tfrac12 \|A d\|^2`.
+* H does not depend on the scale of S, not even pixel by pixel, so mu F(S) alone would draw S to zero: the
+  joint problem as printed has no minimiser, and where S vanishes the curvature of H in S, about
+  :math:`(|x|/|S|)^2`, grows without bound and the coil step with it shrinks to nothing. Here S is kept at
+  :math:`|S(r)| \ge 1`: a step is followed by the nearest point of that set, which scales the maps of a
+  pixel up and leaves H as it is. Every direction of S is still reachable, F is coercive on what is left,
+  and L_S stays below about the largest :math:`|x|^2`.
+* The inertia of the coil block starts anew when the step turns against the last one (O'Donoghue and Candes,
+  Found Comput Math 15:715, 2015); without that the maps oscillate where mu F is strong.
 
-Every slice has its own steps and stops on its own; a slice's result does not depend on its neighbours in the batch.
+Every slice has its own steps and stops on its own; a slice's result does not depend on its neighbours in
+the batch.
 """
 
 from collections.abc import Callable
@@ -191,9 +192,7 @@ def ipalm(
         finite = torch.isfinite(energy) & torch.isfinite(change)
         state.calm = torch.where(change < settings.tolerance, state.calm + 1, 0)
         done = (state.calm >= 3) | ~finite
-        for row, is_finite, is_done in zip(
-            state.rows.tolist(), finite.tolist(), done.tolist(), strict=True
-        ):
+        for row, is_finite, is_done in zip(state.rows.tolist(), finite.tolist(), done.tolist(), strict=True):
             n_iterations[row] = iteration
             if is_done:
                 outcomes[row] = Outcome.CONVERGED if is_finite else Outcome.NOT_FINITE
@@ -217,7 +216,7 @@ def ipalm(
 
 
 def _jitter(std: float, image: Tensor, generator: torch.Generator) -> Tensor:
-    """Noise (1, 1, y, x), shared by the slices of a batch so that a slice does not depend on its neighbours."""
+    """Noise (1, 1, y, x), shared by all slices: none depends on its neighbours in the batch."""
     shape = (1, 1, *image.shape[-2:])
     if std == 0:
         return torch.zeros(shape, device=image.device)
@@ -298,14 +297,14 @@ def _coil_step(
 
 def at_least_unit(coils: Tensor) -> Tensor:
     """Nearest maps with a root-sum-of-squares of at least 1 in every pixel; directions are kept."""
-    magnitude = torch.linalg.vector_norm(coils, dim=1, keepdim=True)
+    magnitude: Tensor = torch.linalg.vector_norm(coils, dim=1, keepdim=True)
     return coils * (1 / magnitude.clamp(1e-12, 1.0))
 
 
 def coil_magnitude(coils: Tensor, image: Tensor) -> Tensor:
     """Mean magnitude of the maps, weighted by the image; float64 (slice,)."""
     weight = image.abs()
-    magnitude = torch.linalg.vector_norm(coils, dim=1, keepdim=True)
+    magnitude: Tensor = torch.linalg.vector_norm(coils, dim=1, keepdim=True)
     total = weight.sum(dim=(1, 2, 3), dtype=torch.float64).clamp_min(1e-30)
     return (weight * magnitude).sum(dim=(1, 2, 3), dtype=torch.float64) / total
 

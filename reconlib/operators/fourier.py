@@ -5,12 +5,12 @@ The centred transform has the zero frequency and the image's origin at index ``n
 
 .. math:: F_c = \mathrm{fftshift} \cdot P \cdot F, \qquad P_k = \exp(2 \pi i k (n // 2) / n)
 
-with F the plain unitary FFT. Shifts and phases commute with the sampling mask, so they can be moved once into the
-data: :math:`\|M F_c x - z\| = \|M' F x - z'\|` with :math:`M' = \mathrm{ifftshift}(M)` and
+with F the plain unitary FFT. Shifts and phases commute with the sampling mask, so they can be moved once
+into the data: :math:`\|M F_c x - z\| = \|M' F x - z'\|` with :math:`M' = \mathrm{ifftshift}(M)` and
 :math:`z' = \bar P\, \mathrm{ifftshift}(z)`. The inner loop then needs plain FFTs only.
 
-Where every sampled line is complete along kx, the transform along x is moved into the data as well (it is unitary),
-and the inner loop transforms along y only.
+Where every sampled line is complete along kx, the transform along x is moved into the data as well (it is
+unitary), and the inner loop transforms along y only.
 """
 
 import math
@@ -27,21 +27,23 @@ _AXES = (-2, -1)
 def fft2c(image: Tensor) -> Tensor:
     """Centred unitary Fourier transform of the last two axes."""
     shifted = torch.fft.ifftshift(image, dim=_AXES)
-    return torch.fft.fftshift(torch.fft.fft2(shifted, norm="ortho"), dim=_AXES)
+    kspace: Tensor = torch.fft.fftshift(torch.fft.fft2(shifted, norm="ortho"), dim=_AXES)
+    return kspace
 
 
 def ifft2c(kspace: Tensor) -> Tensor:
     """Inverse (and adjoint) of :func:`fft2c`."""
     shifted = torch.fft.ifftshift(kspace, dim=_AXES)
-    return torch.fft.fftshift(torch.fft.ifft2(shifted, norm="ortho"), dim=_AXES)
+    image: Tensor = torch.fft.fftshift(torch.fft.ifft2(shifted, norm="ortho"), dim=_AXES)
+    return image
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampledFourier:
     r"""Sampled Fourier transform :math:`M' F` in the folded layout of this module.
 
-    Coil images complex64 (slice, coil, y, x) to samples of the same shape, zero where not acquired. Its norm is
-    at most 1. :meth:`fold` makes it from k-space, together with the data in the same layout.
+    Coil images complex64 (slice, coil, y, x) to samples of the same shape, zero where not acquired. Its
+    norm is at most 1. :meth:`fold` makes it from k-space, together with the data in the same layout.
     """
 
     mask: Tensor
@@ -63,11 +65,13 @@ class SampledFourier:
 
     def forward(self, coil_images: Tensor, /) -> Tensor:
         """Coil images to samples."""
-        return torch.fft.fftn(coil_images, dim=self.axes, norm="ortho").mul_(self.mask)
+        samples: Tensor = torch.fft.fftn(coil_images, dim=self.axes, norm="ortho")
+        return samples.mul_(self.mask)
 
     def adjoint(self, samples: Tensor, /) -> Tensor:
         """Samples to coil images; samples off the mask are ignored."""
-        return torch.fft.ifftn(samples * self.mask, dim=self.axes, norm="ortho")
+        coil_images: Tensor = torch.fft.ifftn(samples * self.mask, dim=self.axes, norm="ortho")
+        return coil_images
 
     def select(self, rows: Tensor) -> "SampledFourier":
         """Return the operator of some of the slices."""
@@ -75,7 +79,7 @@ class SampledFourier:
 
 
 def _centre_phase(n: int, device: torch.device, axis: int) -> Tensor:
-    """P of the module's text for one axis, exact in the multiples of 2 pi, shaped to broadcast along ``axis``."""
+    """P of the module's text for one axis, shaped to broadcast along ``axis``."""
     turns = torch.arange(n, dtype=torch.int64) * (n // 2) % n
     phase = torch.polar(torch.ones(n, dtype=torch.float64), 2 * math.pi * turns.double() / n)
     phase = phase.to(device=device, dtype=torch.complex64)

@@ -31,7 +31,8 @@ class ImageArchive:
                 missing = {"image_sqrt_u8", "validation"} - set(archive.files)
                 if missing:
                     raise DataError(
-                        f"{path} has no {' and no '.join(sorted(missing))} (it has {', '.join(archive.files)}); "
+                        f"{path} has no {' and no '.join(sorted(missing))} "
+                        f"(it has {', '.join(archive.files)}); "
                         "training needs image_sqrt_u8, uint8 (image, y, x), and validation, bool (image,)."
                     )
                 images, validation = archive["image_sqrt_u8"], archive["validation"].astype(bool)
@@ -58,8 +59,8 @@ def decode(stored: Tensor) -> Tensor:
 def fourier_crop(images: Tensor, matrix: int) -> Tensor:
     """Cut square images (image, y, x) to a smaller matrix in k-space, as if the scanner had measured less.
 
-    Public images are often interpolated by zero-filling; cut to what was measured they show the sharp pixels and
-    the ringing of a real scan. Negative ringing is kept out (magnitudes are not negative).
+    Public images are often interpolated by zero-filling; cut to what was measured they show the sharp
+    pixels and the ringing of a real scan. Negative ringing is kept out (magnitudes are not negative).
     """
     n = images.shape[-1]
     if matrix == n:
@@ -67,7 +68,7 @@ def fourier_crop(images: Tensor, matrix: int) -> Tensor:
     kspace = torch.fft.fftshift(torch.fft.fft2(images), dim=(-2, -1))
     first = n // 2 - matrix // 2
     kspace = kspace[..., first : first + matrix, first : first + matrix]
-    cropped = torch.fft.ifft2(torch.fft.ifftshift(kspace, dim=(-2, -1))).abs()
+    cropped: Tensor = torch.fft.ifft2(torch.fft.ifftshift(kspace, dim=(-2, -1))).abs()
     return cropped * (matrix / n) ** 2
 
 
@@ -87,10 +88,15 @@ class PatchSampler:
                     f"fourier_crop {matrix} must lie between the patch ({settings.patch}) and the images' "
                     f"side ({images.shape[-1]})."
                 )
-            cut = [fourier_crop(decode(part.to(device)), matrix) for part in images.split(64)]
+            cut = [fourier_crop(decode(part.to(device)), matrix) for part in torch.split(images, 64)]
             peak = [torch.quantile(c.flatten(1), 0.9995, dim=1)[:, None, None].clamp_min(1e-6) for c in cut]
             self._sets.append(
-                torch.cat([(255 * (c / p).clamp(0, 1.6).sqrt() / 1.6**0.5).round().byte() for c, p in zip(cut, peak, strict=True)])
+                torch.cat(
+                    [
+                        (255 * (c / p).clamp(0, 1.6).sqrt() / 1.6**0.5).round().byte()
+                        for c, p in zip(cut, peak, strict=True)
+                    ]
+                )
             )
 
     def draw(self, n: int) -> Tensor:

@@ -13,7 +13,8 @@ def score_matching_loss(
     .. math:: | \sigma \nabla R(x + \sigma n; \sigma) - n |^2, \quad n \sim N(0, 1),
 
     averaged over the pixels that are at least ``margin`` away from the rim of the patch (what lies beyond the
-    rim is unknown to the network). Its minimum is the energy whose ``exp(-R)`` is the density of noisy images.
+    rim is unknown to the network). Its minimum is the energy whose ``exp(-R)`` is the density of noisy
+    images.
 
     ``clean`` and ``noise`` are float32 (image, 1, y, x), ``noise_level`` is (image,).
 

@@ -1,4 +1,4 @@
-"""Train a local energy by score matching and write it as a prior package."""
+"""Train a local energy by score matching."""
 
 import json
 import math
@@ -44,9 +44,7 @@ class TrainResult:
 def build_network(settings: TrainSettings) -> LocalEnergyNetwork:
     """Return an untrained network of the settings' sizes."""
     sizes = settings.network
-    return LocalEnergyNetwork(
-        LocalEnergySizes(widths=sizes.widths, input_gain=sizes.input_gain)
-    )
+    return LocalEnergyNetwork(LocalEnergySizes(widths=sizes.widths, input_gain=sizes.input_gain))
 
 
 def train(
@@ -57,12 +55,12 @@ def train(
     log: Path | None = None,
     out_of_time: Callable[[], bool] = lambda: False,
     on_progress: Callable[[TrainProgress, LocalEnergyNetwork], None] | None = None,
-    report_every: int = 500,
+    report_every: int = 250,
 ) -> TrainResult:
     """Run ``settings.n_updates`` updates of AdamW, or fewer when ``out_of_time`` says so.
 
-    The learning rate rises linearly over the warm-up and then falls to zero along a cosine; when time runs out
-    early the averaged weights at that moment are the result.
+    The learning rate rises linearly over the warm-up and then falls to zero along a cosine; when time runs
+    out early the averaged weights at that moment are the result.
     """
     torch.manual_seed(settings.seed)
     generator = torch.Generator(device).manual_seed(settings.seed)
@@ -72,9 +70,7 @@ def train(
     validate = _Validation(archive, settings, device)
     loss_of = torch.compile(score_matching_loss) if settings.compile else score_matching_loss
     parameters, averages = list(network.parameters()), list(average.parameters())
-    optimiser = torch.optim.AdamW(
-        parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay
-    )
+    optimiser = torch.optim.AdamW(parameters, lr=settings.learning_rate, weight_decay=settings.weight_decay)
     start = time.monotonic()
     losses: list[Tensor] = []
     validation: dict[str, float] = {}
@@ -143,7 +139,7 @@ class _Validation:
         losses = {}
         for level in self.levels:
             total = 0.0
-            for clean, noise in zip(self._clean.split(16), self._noise.split(16), strict=True):
+            for clean, noise in zip(torch.split(self._clean, 16), torch.split(self._noise, 16), strict=True):
                 noise_level = torch.full((len(clean),), level, device=clean.device)
                 with torch.no_grad():
                     loss = score_matching_loss(network, clean, noise, noise_level, self._margin)

@@ -474,3 +474,37 @@ def test_train_refuses_what_it_cannot_use(run, tmp_path):
     assert code == 1
     assert "has 3 faults" in err
     assert "Did you mean name?" in err
+
+
+def test_a_trained_prior_can_be_used_at_once(run, scan, tmp_path):
+    """A run of two updates: a bad prior, but a complete one."""
+    config, data, out = tmp_path / "train.yaml", tmp_path / "images.npz", tmp_path / "small"
+    config.write_text("name: small\nn_updates: 50\nnetwork: {widths: [4, 8]}\n")
+    images = np.random.default_rng(2).integers(0, 255, size=(6, 64, 64), dtype=np.uint8)
+    np.savez(data, image_sqrt_u8=images, validation=np.arange(6) == 5)
+    changes = (
+        "--set",
+        "n_updates=2",
+        "--set",
+        "batch=2",
+        "--set",
+        "data.patch=32",
+        "--set",
+        "data.fourier_crop=[64]",
+    )
+
+    code, _, err = run("train", config, "--data", data, "--out", out, "--device", "cpu", *changes)
+
+    assert code == 0, err
+    assert run("prior", "verify", out)[0] == 0
+    assert "n_updates: 2" in run("prior", "show", out)[1]
+    code, printed, err = run(
+        "replay", scan, tmp_path / "out.h5", "--prior", out, "--set", "solver.iterations=2", "--device", "cpu"
+    )
+    assert code == 0, printed + err
+    weights = out / "prior.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    code, _, err = run("replay", scan, tmp_path / "other.h5", "--prior", out, "--device", "cpu")
+    assert code == 1
+    assert "have SHA-256" in err
+    assert not (tmp_path / "other.h5").exists()

@@ -200,7 +200,7 @@ def test_messages_out_of_turn_are_not_sent(server):
 def test_a_caller_that_stops_early_leaves_nothing_behind(server):
     def play(peer: ScriptedPeer) -> None:
         peer.take(100)
-        peer.send(*[readout()] * 3)
+        peer.send(readout() * 3)
         peer.is_at_end_soon()
 
     before = threading.active_count()

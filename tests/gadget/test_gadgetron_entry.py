@@ -305,4 +305,6 @@ def test_the_pipeline_ends_when_gadgetron_vanishes(data_folder):
             pass
         time.sleep(1.0)
         gadgetron.peer.vanish()
-        assert gadgetron.ends_within(5) == 1
+        # It takes 1 to 2 s; the five seconds are tested above, without torch on a busy machine in the way.
+        assert gadgetron.ends_within(10) == 1
+        assert "left behind" not in gadgetron.log()

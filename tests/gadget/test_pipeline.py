@@ -14,6 +14,7 @@ from gadget.image_labels import StreamSummary
 from gadget.pipeline import pixel_type_for, reconstruct_stream
 from gadget.reconstructor import ImageKind
 from gadget.series import PixelType
+from gadget.wire.codec import MrdDecoder
 from gadget.wire.headers import WAVEFORM_HEADER
 from gadget.wire.messages import (
     Acquisition,
@@ -489,3 +490,60 @@ def test_averages_can_be_kept(tmp_path):
     images = run(messages, chosen=settings(scan__keep_averages=True))
 
     assert [int(image.header["average"]) for image in images] == [0, 1]
+
+
+def decoded(path):
+    """Return the messages that a real peer sent."""
+    decoder = MrdDecoder()
+    decoder.feed(path.read_bytes())
+    return list(decoder.messages())
+
+
+def test_what_real_peers_sent_gives_the_same_kspace(data_folder):
+    """One 64 x 64 phantom with 2 repetitions, from Gadgetron's and a FIRE client, and through Gadgetron."""
+    batches = {}
+    for name in ("client_gadgetron", "client_fire", "external_acquisitions"):
+        joint = StandIn()
+        answers = run(decoded(data_folder / "wire" / f"{name}.bin"), joint)
+        images = [answer for answer in answers if isinstance(answer, Image)]
+        assert [int(image.header["repetition"]) for image in images] == [0, 1], name
+        assert {image.data.shape for image in images} == {(1, 1, 64, 64)}
+        batches[name] = joint.batches
+
+    for name in ("client_fire", "external_acquisitions"):
+        for one, other in zip(batches[name], batches["client_gadgetron"], strict=True):
+            torch.testing.assert_close(one.samples, other.samples)
+
+
+def test_the_waveforms_of_a_real_peer_pass_through(data_folder):
+    messages = decoded(data_folder / "wire" / "external_acquisitions.bin")
+
+    answers = run(messages)
+
+    assert sum(isinstance(answer, Waveform) for answer in answers) == 12
+
+
+def test_a_real_bucket_gives_images(data_folder):
+    """Both repetitions, with waveforms and trajectories beside the readouts."""
+    answers = run(decoded(data_folder / "wire" / "external_bucket.bin"))
+
+    images = [answer for answer in answers if isinstance(answer, Image)]
+    assert {image.data.shape for image in images} == {(1, 1, 64, 64)}
+    assert len(images) == 2
+
+
+def test_real_recon_data_is_refused_by_name(data_folder):
+    with pytest.raises(ScanError, match="IsmrmrdReconData came"):
+        run(decoded(data_folder / "wire" / "external_recondata.bin"))
+
+
+@pytest.mark.parametrize(
+    "name", ["external_image_float", "external_image_ushort", "external_image_meta", "external_imagearray"]
+)
+def test_real_images_pass_through(data_folder, name):
+    messages = decoded(data_folder / "wire" / f"{name}.bin")
+
+    answers = run(messages)
+
+    assert answers == [message for message in messages if isinstance(message, Image | ImageArray)]
+    assert answers

@@ -5,14 +5,17 @@ import logging
 import numpy as np
 import pytest
 import torch
-from reconlib.reconstruction import ReconstructionSettings
+import yaml
 from simulated_scans import TOTAL_VARIATION, StandIn, reconstructor, settings
 
+from gadget.configs import prior_folders
 from gadget.errors import SettingsError
 from gadget.reconstructor import ImageKind, Reconstructor, find_device, reconstruction_settings
 from gadget.settings import Settings
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
+from reconlib.priors.library import find_prior
+from reconlib.reconstruction import ReconstructionSettings
 
 
 @pytest.fixture
@@ -180,6 +183,7 @@ def test_every_choice_is_translated():
         solver__iterations=3,
         solver__coil_smoothness=2,
         solver__tolerance=0.1,
+        solver__imaginary_weight=0.5,
         prior_weight__rule="fixed",
         prior_weight__value=5,
         prior_weight__factor=6,
@@ -188,11 +192,12 @@ def test_every_choice_is_translated():
     assert reconstruction_settings(chosen) == ReconstructionSettings(
         image_phase="soft",
         iterations=3,
-        coil_smoothness=2,
+        coil_smoothness=2.0,
         tolerance=0.1,
+        imaginary_weight=0.5,
         prior_weight_rule="fixed",
-        prior_weight=5,
-        prior_weight_factor=6,
+        prior_weight=5.0,
+        prior_weight_factor=6.0,
     )
 
 
@@ -205,6 +210,19 @@ def test_a_prior_is_loaded_once():
 def test_an_unknown_prior_is_refused_by_name():
     with pytest.raises(SettingsError, match=r"prior: .*no-such-prior"):
         reconstructor(StandIn()).load(settings(prior="no-such-prior"))
+
+
+def test_the_rule_fit_needs_a_card_with_a_fit(tmp_path):
+    shipped = find_prior("tv", prior_folders()) / "card.yaml"
+    card = yaml.safe_load(shipped.read_text(encoding="utf-8"))
+    card |= {"name": "unfitted", "prior_weight": {"rule": "noise"}}
+    (tmp_path / "unfitted").mkdir()
+    (tmp_path / "unfitted" / "card.yaml").write_text(yaml.safe_dump(card), encoding="utf-8")
+    reconstruct = reconstructor(StandIn(), prior_search=[tmp_path])
+
+    reconstruct.load(settings(prior="unfitted"))
+    with pytest.raises(SettingsError, match=r"prior_weight\.rule: the card of the prior unfitted has no fit"):
+        reconstruct.load(settings(prior="unfitted", prior_weight__rule="fit"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device here")

@@ -185,3 +185,24 @@ def test_images_and_coils_need_files_of_their_own(tmp_path):
 
     with pytest.raises(FileError, match="is another output as well"):
         run(scan, out, coils=out)
+
+
+def test_a_slice_without_any_signal_gives_an_image_of_zeros(tmp_path):
+    """With the real reconstruction: one all-zero slice beside one that is not, alone and in one batch."""
+    scan = make_scan(tmp_path / "scan.h5", n_slices=2)
+    with h5py.File(scan, "a") as file:
+        for number, row in enumerate(file["dataset/data"]):
+            if row["head"]["idx"]["slice"] == 1:
+                row["data"][:] = 0
+                file["dataset/data"][number] = row
+
+    for batch_slices in (1, 2):
+        out = tmp_path / f"out{batch_slices}.h5"
+        summary = replay(scan, out, settings(solver__iterations=2, batch_slices=batch_slices))
+
+        assert summary.labelled == ["slice 1: image of zeros: the k-space is all zero"]
+        with ismrmrd.Dataset(str(out), mode="r") as dataset:
+            first, second = (dataset.read_image("image_1", index) for index in (0, 1))
+        assert first.data.any()
+        assert not second.data.any()
+        assert second.meta["EBM_Image"] == "ALL_ZERO"

@@ -1,0 +1,76 @@
+"""The network of Zach, Knoll and Pock, layer by layer as published."""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+SIDE = 320
+"""Images enter as SIDE x SIDE pixels."""
+WIDTHS = tuple(48 * int(1.75**k) for k in range(7))
+_SLOPE = 0.05
+
+
+class PaperNetwork(nn.Module):
+    r"""Global energy :math:`R = |FC(S_6(\dots S_1(x)))|` of a 320 x 320 image; 21,350,640 weights.
+
+    Stage l is a 3 x 3 convolution that keeps the width (the first one widens 1 to 48) and a 3 x 3 convolution
+    with stride 2 that widens to the next of 48, 48, 144, 240, 432, 768, 1344, each followed by a leaky ReLU
+    with slope 0.05; FC is a 5 x 5 valid convolution to one number. No biases. The parameters are named
+    ``convs.0.weight`` to ``convs.12.weight`` in the order in which they are applied, as in the published
+    checkpoints (which also hold constant ``convs.N.mask`` buffers: see :func:`weights_of`).
+
+    Images of another matrix are cropped at the centre, or padded with zeros, to 320 x 320.
+
+    References
+    ----------
+    Zach, Knoll, Pock, "Stable Deep MRI Reconstruction using Generative Priors", IEEE Trans Med Imaging
+    (2023).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        layers: list[nn.Conv2d] = []
+        for stage in range(6):
+            width = WIDTHS[stage]
+            n_in = 1 if stage == 0 else width
+            layers.append(nn.Conv2d(n_in, width, 3, padding=1, bias=False))
+            layers.append(nn.Conv2d(width, WIDTHS[stage + 1], 3, stride=2, padding=1, bias=False))
+        layers.append(nn.Conv2d(WIDTHS[6], 1, 5, bias=False))
+        self.convs = nn.ModuleList(layers)
+
+    def forward(self, image: Tensor) -> Tensor:
+        """Energy (slice,) of float32 images (slice, 1, y, x)."""
+        x = crop_or_pad(image, SIDE)
+        for conv in self.convs[:-1]:
+            x = functional.leaky_relu(conv(x), _SLOPE)
+        energy: Tensor = self.convs[-1](x)
+        return energy.abs().flatten(1).sum(dim=1)
+
+
+def crop_or_pad(image: Tensor, side: int) -> Tensor:
+    """Cut or zero-pad the last two axes to ``side``, keeping index ``n // 2`` in the middle."""
+    margins: list[int] = []
+    for n in (image.shape[-1], image.shape[-2]):
+        before = side // 2 - n // 2
+        margins += [before, side - n - before]
+    return functional.pad(image, margins)
+
+
+def weights_of(checkpoint: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the weights of a published state dict, without its constant masks."""
+    return {name: value for name, value in checkpoint.items() if not name.endswith(".mask")}
+
+
+def count_parameters(network: nn.Module) -> int:
+    """Return the number of weights."""
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def random_paper_network(generator: torch.Generator) -> PaperNetwork:
+    """Return a network with random weights of the usual size, for benchmarks and tests."""
+    network = PaperNetwork()
+    with torch.no_grad():
+        for weight in network.parameters():
+            std = (2 / weight[0].numel()) ** 0.5
+            weight.copy_(std * torch.randn(tuple(weight.shape), generator=generator))
+    return network

@@ -1,0 +1,168 @@
+"""From k-space to image and coil maps: the one function that the stream side calls."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reconlib.energies.coil_smoothness import CoilSmoothness
+from reconlib.joint.data_consistency import DataConsistency
+from reconlib.joint.image_model import ImageModel, ImagePhase
+from reconlib.joint.ipalm import IpalmProgress, IpalmResult, IpalmSettings, IpalmTrace, ipalm
+from reconlib.joint.outcome import Outcome
+from reconlib.joint.prior_weight import WeightRule, prior_weight
+from reconlib.kspace import KSpace
+from reconlib.operators.fourier import SampledFourier, ifft2c
+from reconlib.priors.library import Prior
+
+Progress = IpalmProgress
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReconstructionSettings:
+    """What a user may choose; None leaves the choice to the prior's card."""
+
+    image_phase: ImagePhase | None = None
+    iterations: int = 100
+    coil_smoothness: float = 0.3
+    """mu, in units of the scaled data term."""
+    imaginary_weight: float = 0.2
+    """lambda_im is this times the noise level (``soft`` only)."""
+    tolerance: float = 0.0
+    """Relative change of the image below which a slice stops; 0: never."""
+    prior_weight_rule: WeightRule | None = None
+    prior_weight: float | None = None
+    """lambda itself, for the rule ``fixed``."""
+    prior_weight_factor: float = 1.0
+    """Multiplies the weight that the rule gives."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconstruction:
+    """Images and maps of a batch, how each slice ended, and the numbers that were used."""
+
+    image: Tensor
+    """complex64 (slice, 1, y, x), in the units of the samples; the phase is relative to that of the maps."""
+    coils: Tensor
+    """complex64 (slice, coil, y, x); their root-sum-of-squares is 1 (0 in an all-zero slice)."""
+    outcomes: tuple[Outcome, ...]
+    n_iterations: tuple[int, ...]
+    scale: tuple[float, ...]
+    """The samples were multiplied by this."""
+    noise_level: tuple[float, ...]
+    """sigma: standard deviation of the noise per real component after scaling."""
+    prior_weight: tuple[float, ...]
+    """lambda."""
+    mean_coil_magnitude: tuple[float, ...]
+    """Mean magnitude of the maps in the object before they are normalised: drift shows here."""
+    prior_weight_rule: WeightRule
+    image_phase: ImagePhase
+    trace: IpalmTrace
+    """Per iteration; its columns are the slices that are not all zero, in order."""
+
+
+def zero_filled(kspace: KSpace) -> Tensor:
+    """Root-sum-of-squares of the zero-filled coil images: float32 (slice, 1, y, x)."""
+    magnitude: Tensor = torch.linalg.vector_norm(ifft2c(kspace.samples * kspace.mask), dim=1, keepdim=True)
+    return magnitude
+
+
+def reconstruct(
+    kspace: KSpace,
+    *,
+    prior: Prior,
+    settings: ReconstructionSettings = ReconstructionSettings(),
+    seed: int = 0,
+    out_of_time: Callable[[], bool] = lambda: False,
+    on_iteration: Callable[[Progress], None] | None = None,
+) -> Reconstruction:
+    """Estimate image and coil maps jointly.
+
+    The start is the paper's: the zero-filled root-sum-of-squares u0 and the coil images divided by it; the
+    samples are scaled by 1 / max(u0) and the result is scaled back. ``prior`` must be on the device of the
+    samples.
+    """
+    card = prior.card
+    phase: ImagePhase = settings.image_phase or card.image_phase
+    fourier, samples = SampledFourier.fold(kspace)
+    coil_images = fourier.adjoint(samples)
+    start = torch.linalg.vector_norm(coil_images, dim=1, keepdim=True)
+    peak = start.amax(dim=(1, 2, 3))
+    used = peak > 0
+    scales = [1 / value if value > 0 else 1.0 for value in peak.tolist()]
+    levels = [kspace.noise_std * scale for scale in scales]
+    weights = [
+        prior_weight(
+            card,
+            level,
+            rule=settings.prior_weight_rule,
+            value=settings.prior_weight,
+            factor=settings.prior_weight_factor,
+        )
+        for level in levels
+    ]
+    per_slice = torch.tensor(scales, device=samples.device)[:, None, None, None]
+    device = samples.device
+    model = ImageModel(
+        phase,
+        prior.energy,
+        torch.tensor([weight for weight, _ in weights], dtype=torch.float64, device=device)[used],
+        settings.imaginary_weight * torch.tensor(levels, dtype=torch.float64, device=device)[used],
+    )
+    result = ipalm(
+        DataConsistency(fourier.select(used), (samples * per_slice)[used]),
+        model,
+        CoilSmoothness(settings.coil_smoothness),
+        initial_image=(start * per_slice).to(samples.dtype)[used],
+        initial_coils=(coil_images / start.clamp_min(torch.finfo(start.dtype).tiny))[used],
+        settings=IpalmSettings(
+            iterations=settings.iterations,
+            tolerance=settings.tolerance,
+            gradient_noise_std=card.gradient_noise_std,
+        ),
+        generator=torch.Generator().manual_seed(seed),
+        out_of_time=out_of_time,
+        on_iteration=on_iteration,
+    )
+    return _collect(result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase)
+
+
+def _collect(
+    result: IpalmResult,
+    used: Tensor,
+    scales: list[float],
+    levels: list[float],
+    weights: list[float],
+    rule: WeightRule,
+    phase: ImagePhase,
+) -> Reconstruction:
+    """Put the slices that were reconstructed back between the all-zero ones, in the units of the samples."""
+    n_slices = len(scales)
+    image = result.image.new_zeros((n_slices, *result.image.shape[1:]))
+    coils = result.coils.new_zeros((n_slices, *result.coils.shape[1:]))
+    unscale = 1 / torch.tensor(scales, device=image.device)[used][:, None, None, None]
+    magnitude = torch.linalg.vector_norm(result.coils, dim=1, keepdim=True)
+    image[used] = result.image * unscale
+    coils[used] = result.coils / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny)
+    outcomes = [Outcome.ALL_ZERO] * n_slices
+    n_iterations, coil_magnitude = [0] * n_slices, [0.0] * n_slices
+    weighted = result.image.abs()
+    mean_magnitude = (weighted * magnitude).sum(dim=(1, 2, 3)) / weighted.sum(dim=(1, 2, 3)).clamp_min(1e-30)
+    for column, row in enumerate(torch.nonzero(used).flatten().tolist()):
+        outcomes[row] = result.outcomes[column]
+        n_iterations[row] = result.n_iterations[column]
+        coil_magnitude[row] = float(mean_magnitude[column])
+    return Reconstruction(
+        image=image,
+        coils=coils,
+        outcomes=tuple(outcomes),
+        n_iterations=tuple(n_iterations),
+        scale=tuple(scales),
+        noise_level=tuple(levels),
+        prior_weight=tuple(weights),
+        mean_coil_magnitude=tuple(coil_magnitude),
+        prior_weight_rule=rule,
+        image_phase=phase,
+        trace=result.trace,
+    )
