@@ -40,7 +40,9 @@ def run_demo(
     settings: Settings,
     scan: ScanSettings,
     *,
+    reconstructor: Reconstructor | None = None,
     say: Callable[[str], None] = lambda _text: None,
+    on_slice: Callable[[], None] = lambda: None,
 ) -> DemoResult:
     """Simulate a scan, reconstruct it with total variation and with the settings' prior, and compare.
 
@@ -57,7 +59,7 @@ def run_demo(
     truth = read_truth(scan_path)
     if truth is None:
         raise FileError(f"{scan_path} has no truth to compare with.")
-    reconstructor = Reconstructor(settings.device)
+    reconstructor = Reconstructor(settings.device) if reconstructor is None else reconstructor
     images: dict[str, list[NDArray[np.float32]]] = {ZERO_FILLED: [], TOTAL_VARIATION: [], LEARNED: []}
     seconds: dict[str, float] = {}
     summaries = []
@@ -67,6 +69,7 @@ def run_demo(
         say(f"reconstructing with {'' if method == TOTAL_VARIATION else 'the '}{method}: {path}")
 
         def keep(finished: FinishedSlice, method: str = method) -> None:
+            on_slice()
             images[method].append(finished.image.data[0, 0])
             if method == TOTAL_VARIATION:
                 start = zero_filled(finished.slice.kspace).numpy()[0, 0]

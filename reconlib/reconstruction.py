@@ -1,5 +1,6 @@
 """From k-space to image and coil maps: the one function that the stream side calls."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule, prior_weight
 from reconlib.kspace import KSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
+from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.library import Prior
 
 Progress = IpalmProgress
@@ -64,8 +66,7 @@ class Reconstruction:
 
 def zero_filled(kspace: KSpace) -> Tensor:
     """Root-sum-of-squares of the zero-filled coil images: float32 (slice, 1, y, x)."""
-    magnitude: Tensor = torch.linalg.vector_norm(ifft2c(kspace.samples * kspace.mask), dim=1, keepdim=True)
-    return magnitude
+    return root_sum_of_squares(ifft2c(kspace.samples * kspace.mask))
 
 
 def reconstruct(
@@ -87,10 +88,10 @@ def reconstruct(
     phase: ImagePhase = settings.image_phase or card.image_phase
     fourier, samples = SampledFourier.fold(kspace)
     coil_images = fourier.adjoint(samples)
-    start = torch.linalg.vector_norm(coil_images, dim=1, keepdim=True)
+    start = root_sum_of_squares(coil_images)
     peak = start.amax(dim=(1, 2, 3))
-    used = peak > 0
-    scales = [1 / value if value > 0 else 1.0 for value in peak.tolist()]
+    used = peak != 0  # NaN and infinity count as used: the solver reports them as not finite
+    scales = [1 / value if 0 < value < math.inf else 1.0 for value in peak.tolist()]
     levels = [kspace.noise_std * scale for scale in scales]
     weights = [
         prior_weight(
@@ -142,7 +143,7 @@ def _collect(
     image = result.image.new_zeros((n_slices, *result.image.shape[1:]))
     coils = result.coils.new_zeros((n_slices, *result.coils.shape[1:]))
     unscale = 1 / torch.tensor(scales, device=image.device)[used][:, None, None, None]
-    magnitude = torch.linalg.vector_norm(result.coils, dim=1, keepdim=True)
+    magnitude = root_sum_of_squares(result.coils)
     image[used] = result.image * unscale
     coils[used] = result.coils / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny)
     outcomes = [Outcome.ALL_ZERO] * n_slices

@@ -23,12 +23,22 @@ def demo(
     """
     settings = settings_of(config, prior=prior, set_=set_, device=device)
 
+    from gadget.commands.progress import progress_on_terminal
     from gadget.demo import DIGITS, run_demo
+    from gadget.reconstructor import Reconstructor
     from reconlib.simulation.scan_settings import ScanSettings
 
     use_threads(settings)
     scan = ScanSettings(n_slices=slices, seed=seed, noise_seed=seed)
-    result = run_demo(folder, settings, scan, say=lambda text: typer.echo(text, err=True))
+    with progress_on_terminal() as progress:
+        result = run_demo(
+            folder,
+            settings,
+            scan,
+            reconstructor=Reconstructor(settings.device, on_iteration=progress.iteration),
+            say=lambda text: typer.echo(text, err=True),
+            on_slice=progress.image,
+        )
     typer.echo(result.table.markdown(DIGITS), nl=False)
     typer.echo(f"Pictures and images are in {folder}.")
     labelled = [line for summary in result.summaries for line in summary.labelled]

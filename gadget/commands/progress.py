@@ -30,7 +30,7 @@ class ReconstructionProgress:
         self._bars = bars
         self._n_images = 0
         if bars is not None:
-            self._readouts = bars.add_task("readouts", total=n_readouts)
+            self._readouts = bars.add_task("readouts", total=n_readouts, visible=n_readouts is not None)
             self._iterations = bars.add_task("image 1, iterations", total=None, visible=False)
 
     def readout(self) -> None:

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from reconlib.operators.fourier import SampledFourier
+from reconlib.operators.sense import root_sum_of_squares
 
 COIL_FLOOR = 1e-4
 """delta: far below the maps' magnitude, which is held at about 1."""
@@ -28,7 +29,7 @@ COIL_FLOOR = 1e-4
 
 def normalise_coils(coils: Tensor) -> tuple[Tensor, Tensor]:
     """Return e = s / n (slice, coil, y, x) and n (slice, 1, y, x) of the module's text."""
-    magnitude = torch.sqrt(torch.linalg.vector_norm(coils, dim=1, keepdim=True).square() + COIL_FLOOR**2)
+    magnitude = torch.sqrt(root_sum_of_squares(coils).square() + COIL_FLOOR**2)
     return coils / magnitude, magnitude
 
 

@@ -36,6 +36,7 @@ from reconlib.energies.protocol import ProximableEnergy
 from reconlib.joint.data_consistency import DataConsistency, half_square, normalise_coils, real_dot
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
+from reconlib.operators.sense import root_sum_of_squares
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -297,14 +298,13 @@ def _coil_step(
 
 def at_least_unit(coils: Tensor) -> Tensor:
     """Nearest maps with a root-sum-of-squares of at least 1 in every pixel; directions are kept."""
-    magnitude: Tensor = torch.linalg.vector_norm(coils, dim=1, keepdim=True)
-    return coils * (1 / magnitude.clamp(1e-12, 1.0))
+    return coils * (1 / root_sum_of_squares(coils).clamp(1e-12, 1.0))
 
 
 def coil_magnitude(coils: Tensor, image: Tensor) -> Tensor:
     """Mean magnitude of the maps, weighted by the image; float64 (slice,)."""
     weight = image.abs()
-    magnitude: Tensor = torch.linalg.vector_norm(coils, dim=1, keepdim=True)
+    magnitude = root_sum_of_squares(coils)
     total = weight.sum(dim=(1, 2, 3), dtype=torch.float64).clamp_min(1e-30)
     return (weight * magnitude).sum(dim=(1, 2, 3), dtype=torch.float64) / total
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from reconlib.operators.fourier import SampledFourier
@@ -32,3 +33,10 @@ class SenseInImage:
     def adjoint(self, samples: Tensor, /) -> Tensor:
         """Samples to image: coil images combined with the conjugate maps."""
         return (self.coils.conj() * self.fourier.adjoint(samples)).sum(dim=1, keepdim=True)
+
+
+def root_sum_of_squares(coil_images: Tensor) -> Tensor:
+    """Combine complex coil images (slice, coil, y, x) to magnitudes (slice, 1, y, x)."""
+    # on a CPU several times faster than torch.linalg.vector_norm, which is slow for complex numbers
+    squares = torch.view_as_real(coil_images).square()
+    return squares.sum(dim=(1, -1)).sqrt_()[:, None]

@@ -115,7 +115,7 @@ class PatchSampler:
         y = torch.where(flip_y == 1, side - 1 - ramp[None, :, None], ramp[None, :, None])
         x = torch.where(flip_x == 1, side - 1 - ramp[None, None, :], ramp[None, None, :])
         y, x = y.expand(n, side, side), x.expand(n, side, side)
-        y, x = torch.where(turn == 1, x.transpose(1, 2), y), torch.where(turn == 1, y.transpose(1, 2), x)
+        y, x = torch.where(turn == 1, x, y), torch.where(turn == 1, y, x)
         stored = images[index, top + y, left + x].float()
         dither = torch.rand(stored.shape, generator=self._generator, device=self._device) - 0.5
         patches = 1.6 * ((stored + dither).clamp_min(0) / 255).square()

@@ -22,6 +22,7 @@ from reconlib.simulation.scan_settings import ScanSettings
 
 TOTAL_VARIATION = load_settings(None, [("prior", "tv"), ("device", "cpu")])
 MATRIX = (26, 20)
+N_ITERATIONS = 7
 
 
 @cache
@@ -73,6 +74,9 @@ class StandIn:
     def __call__(self, kspace: KSpace, **others: Any) -> SimpleNamespace:
         self.batches.append(kspace)
         self.calls.append(others)
+        if others["on_iteration"] is not None:
+            for iteration in range(1, N_ITERATIONS + 1):
+                others["on_iteration"](SimpleNamespace(iteration=iteration, iterations=N_ITERATIONS))
         n, _, n_y, n_x = kspace.samples.shape
         numbers = torch.arange(1, n + 1) + self._n_slices
         self._n_slices += n
@@ -80,7 +84,7 @@ class StandIn:
             image=(numbers[:, None, None, None] * torch.ones(n, 1, n_y, n_x)).to(torch.complex64),
             coils=torch.full_like(kspace.samples, 2j),
             outcomes=tuple(next(self._outcomes, Outcome.OUT_OF_ITERATIONS) for _ in range(n)),
-            n_iterations=(7,) * n,
+            n_iterations=(N_ITERATIONS,) * n,
             scale=(0.5,) * n,
             noise_level=(0.25,) * n,
             prior_weight=(0.125,) * n,

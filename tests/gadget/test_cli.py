@@ -1,5 +1,6 @@
 """The command line: what it prints where, and its exit codes."""
 
+import io
 import logging
 import os
 import re
@@ -508,3 +509,26 @@ def test_a_trained_prior_can_be_used_at_once(run, scan, tmp_path):
     assert code == 1
     assert "have SHA-256" in err
     assert not (tmp_path / "other.h5").exists()
+
+
+class Terminal(io.StringIO):
+    """Something that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("command", [["replay"], ["demo"]])
+def test_progress_is_shown_on_a_terminal_only(joint, scan, tmp_path, monkeypatch, command):
+    joint()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    files = [scan, tmp_path / "out.h5"] if command == ["replay"] else [tmp_path / "demo"]
+
+    with pytest.raises(SystemExit) as ended:
+        main([*command, *map(str, files), *QUICK])
+
+    assert not ended.value.code
+    assert "iterations" in terminal.getvalue()
+    assert "7/7" in terminal.getvalue()
+    assert ("readouts" in terminal.getvalue()) is (command == ["replay"])

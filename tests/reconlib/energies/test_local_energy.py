@@ -1,0 +1,112 @@
+"""The local energy: its hand-written gradient, its sizes, its noise level."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional
+
+from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
+from reconlib.energies.protocol import Energy
+
+
+@pytest.fixture
+def network(generator) -> LocalEnergyNetwork:
+    """Three resolutions, float64, every weight random (so are the modulations, which start at zero)."""
+    network = LocalEnergyNetwork(LocalEnergySizes(widths=(3, 4, 5), input_gain=2.0)).double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(0.4 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
+    return network
+
+
+def written_out(network: LocalEnergyNetwork, image: torch.Tensor, level: float) -> torch.Tensor:
+    """The formula of the module's text for one level, from the raw weights, without padding."""
+    w = dict(network.state_dict())
+    log_level = math.log(level / 0.03)
+    e = torch.tensor([log_level, log_level**2 / 2], dtype=torch.float64)
+    e = functional.silu(w["embed.0.weight"] @ e + w["embed.0.bias"])
+    e = functional.silu(w["embed.2.weight"] @ e + w["embed.2.bias"])
+
+    def modulate(x: torch.Tensor, name: str) -> torch.Tensor:
+        both = w[f"{name}.weight"] @ e + w[f"{name}.bias"]
+        n = len(both) // 2
+        return x * (1 + both[:n, None, None]) + both[n:, None, None]
+
+    def potential(f: torch.Tensor, name: str) -> torch.Tensor:
+        return (w[name].exp()[:, None, None] * ((1 + f**2) ** 0.5 - 1)).sum(dim=(1, 2, 3))
+
+    f = modulate(functional.conv2d(2.0 * image, w["stem.weight"], padding=2), "modulate_stem")
+    total, h = potential(f, "stem_log_weight"), functional.silu(f)
+    for i in range(2):
+        at = f"levels.{i}."
+        down = functional.conv2d(h, w[at + "down.weight"], stride=2, padding=1)
+        u = functional.silu(modulate(down, at + "modulate_down"))
+        v = functional.conv2d(u, w[at + "first.weight"], padding=1)
+        v = functional.silu(modulate(v, at + "modulate_first"))
+        h = u + functional.conv2d(v, w[at + "second.weight"], padding=1)
+        f = modulate(functional.conv2d(h, w[at + "read_out.weight"]), at + "modulate_read_out")
+        total = total + potential(f, at + "log_weight")
+    return total * 0.03 / level
+
+
+@pytest.mark.parametrize("grid", [(16, 20), (37, 50), (9, 8)], ids=str)
+def test_the_gradient_is_autograds(network, grid, generator):
+    image = torch.randn(2, 1, *grid, dtype=torch.float64, generator=generator, requires_grad=True)
+    level = torch.tensor([0.01, 0.11], dtype=torch.float64)
+    value, gradient = network.value_and_gradient(image, level)
+    (expected,) = torch.autograd.grad(value.sum(), image)
+    torch.testing.assert_close(gradient, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_the_value_is_the_formula(network, generator):
+    image = torch.randn(2, 1, 16, 20, dtype=torch.float64, generator=generator)
+    for level in (0.01, 0.03, 0.2):
+        found = network(image, torch.tensor([level], dtype=torch.float64))
+        torch.testing.assert_close(found, written_out(network, image, level), rtol=1e-12, atol=0)
+
+
+def test_an_odd_size_is_padded_with_zeros_on_both_sides(network, generator):
+    image = torch.randn(1, 1, 14, 19, dtype=torch.float64, generator=generator)
+    padded = functional.pad(image, (0, 1, 1, 1))
+    level = torch.tensor([0.02], dtype=torch.float64)
+    torch.testing.assert_close(network(image, level), network(padded, level), rtol=1e-12, atol=0)
+
+
+def test_an_energy_is_the_network_and_a_wall_far_below_zero(network, generator):
+    energy = LocalEnergy(network, 0.05, 2.0)
+    assert isinstance(energy, Energy)
+    assert energy.temperature == 2.0
+    image = 0.2 * torch.randn(2, 1, 13, 22, dtype=torch.float64, generator=generator)
+    value, gradient = energy.value_and_gradient(image)
+    assert gradient.shape == image.shape
+    assert torch.equal(energy.value(image), value)
+    level = torch.full((2,), 0.05, dtype=torch.float64)
+    point = image.clone().requires_grad_(True)
+    wall = torch.where(point < -0.1, (point + 0.1) ** 2 / (2 * 0.05**2), 0.0).sum(dim=(1, 2, 3))
+    expected = network(point, level) + wall
+    (expected_gradient,) = torch.autograd.grad(expected.sum(), point)
+    torch.testing.assert_close(value, expected.detach(), rtol=1e-12, atol=0)
+    torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10)
+
+
+def test_the_energy_depends_on_the_noise_level(network, generator):
+    image = torch.rand(1, 1, 16, 20, dtype=torch.float64, generator=generator)
+    low, high = (level * LocalEnergy(network, level).value(image) for level in (0.01, 0.1))
+    assert abs(low - high) > 1e-3 * abs(low)
+
+
+def test_slices_do_not_see_each_other(network, generator):
+    image = torch.randn(3, 1, 13, 22, dtype=torch.float64, generator=generator)
+    level = torch.tensor([0.01, 0.04, 0.1], dtype=torch.float64)
+    value, gradient = network.value_and_gradient(image, level)
+    for i in range(3):
+        alone_value, alone_gradient = network.value_and_gradient(image[i : i + 1], level[i : i + 1])
+        torch.testing.assert_close(value[i : i + 1], alone_value)
+        torch.testing.assert_close(gradient[i : i + 1], alone_gradient)
+
+
+def test_an_energy_freezes_its_network(network):
+    LocalEnergy(network, 0.05)
+    assert not any(parameter.requires_grad for parameter in network.parameters())
+    assert not network.training

@@ -1,0 +1,91 @@
+"""The data term: value and gradients against the written-out model and finite differences, in float64."""
+
+import numpy as np
+import pytest
+import torch
+from small_problem import small_problem
+
+from reconlib.joint.data_consistency import COIL_FLOOR, half_square, normalise_coils, real_dot
+
+
+@pytest.fixture
+def problem():
+    return small_problem(grid=(9, 10), n_slices=2, noise=0.05)
+
+
+def written_out(problem, image: np.ndarray, coils: np.ndarray) -> np.ndarray:
+    """H of each slice, in centred k-space with numpy."""
+    axes = (-2, -1)
+    maps = coils / np.sqrt(np.sum(np.abs(coils) ** 2, axis=1, keepdims=True) + COIL_FLOOR**2)
+    kspace = np.fft.fft2(np.fft.ifftshift(maps * image, axes=axes), norm="ortho")
+    kspace = np.fft.fftshift(kspace, axes=axes)
+    residual = (kspace - problem.kspace.samples.numpy()) * problem.kspace.mask.numpy()
+    return np.sum(np.abs(residual) ** 2, axis=(1, 2, 3)) / 2
+
+
+def random_point(generator, *, real: bool):
+    image = torch.randn(2, 1, 9, 10, dtype=torch.complex128, generator=generator)
+    coils = torch.randn(2, 3, 9, 10, dtype=torch.complex128, generator=generator)
+    return (torch.complex(image.real, torch.zeros_like(image.real)) if real else image), coils
+
+
+def gradients(problem, image, coils):
+    directions, magnitude = normalise_coils(coils)
+    back = problem.data.fourier.adjoint(problem.data.residual(image, directions))
+    of_image = problem.data.image_gradient(directions, back)
+    return of_image, problem.data.coil_gradient(image, directions, magnitude, back)
+
+
+def test_the_value_is_that_of_the_centred_model(problem, generator):
+    image, coils = random_point(generator, real=False)
+    found = half_square(problem.data.residual(image, normalise_coils(coils)[0]))
+    np.testing.assert_allclose(found.numpy(), written_out(problem, image.numpy(), coils.numpy()), rtol=1e-6)
+
+
+@pytest.mark.parametrize("real", [True, False], ids=["real image", "complex image"])
+@pytest.mark.parametrize("block", ["image", "coils"])
+def test_the_gradients_are_the_slopes_of_the_value(problem, generator, block, real):
+    image, coils = random_point(generator, real=real)
+    of_image, of_coils = gradients(problem, image, coils)
+    assert of_image.shape == image.shape
+    assert of_coils.shape == coils.shape
+    for _ in range(4):
+        step_image, step_coils = random_point(generator, real=real)
+        gradient, step = (of_image, step_image) if block == "image" else (of_coils, step_coils)
+        h = 1e-5
+        ends = []
+        for sign in (1, -1):
+            moved_image = image + sign * h * step_image if block == "image" else image
+            moved_coils = coils + sign * h * step_coils if block == "coils" else coils
+            ends.append(written_out(problem, moved_image.numpy(), moved_coils.numpy()))
+        slope = (ends[0] - ends[1]) / (2 * h)
+        np.testing.assert_allclose(real_dot(gradient, step).numpy(), slope, rtol=1e-5, atol=1e-6)
+
+
+def test_the_data_term_does_not_see_the_scale_of_the_maps(problem, generator):
+    image, coils = random_point(generator, real=False)
+    scale = 1 + torch.rand(2, 1, 9, 10, dtype=torch.float64, generator=generator)
+    _, of_coils = gradients(problem, image, coils)
+    radial = (coils.conj() * of_coils).real.sum(dim=1)
+    assert radial.abs().max() < 1e-6
+    first, second = (
+        half_square(problem.data.residual(image, normalise_coils(one)[0])) for one in (coils, coils * scale)
+    )
+    torch.testing.assert_close(first, second, rtol=1e-6, atol=0)
+
+
+def test_maps_that_vanish_give_finite_directions_and_gradients(problem, generator):
+    image, coils = random_point(generator, real=False)
+    coils[:, :, 2, 3] = 0
+    directions, _ = normalise_coils(coils)
+    assert not bool(directions[:, :, 2, 3].abs().any())
+    assert all(bool(torch.isfinite(one.abs()).all()) for one in gradients(problem, image, coils))
+
+
+def test_sums_are_per_slice_and_exact_in_single_precision():
+    values = torch.full((2, 1, 1000, 1000), 1e-2)
+    values[1] *= 2
+    values[:, :, 0, 0] = 1e3
+    squares = [float(one.double().square().sum()) / 2 for one in values]
+    assert half_square(values).tolist() == pytest.approx(squares, rel=1e-7)
+    assert real_dot(values, values).tolist() == pytest.approx([2 * one for one in squares], rel=1e-7)
