@@ -2,10 +2,15 @@ r"""What is assumed of the image's phase.
 
 ``real``: the paper's model. The image is real and not negative; smooth coil maps carry its phase.
 
-``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the real part and a
-light total variation on the part that smooth maps do not explain:
+``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the magnitude of the
+real part and a light total variation on the part that smooth maps do not explain:
 
-.. math:: \lambda R(a) + \lambda_{im} TV_\epsilon(b)
+.. math::
+    \lambda R(|a|_\epsilon) + \lambda_{im} TV_\epsilon(b), \qquad
+    |a|_\epsilon = \sqrt{a^2 + \epsilon^2} - \epsilon
+
+The magnitude lets a change its sign: where blood flows the phase differs by up to pi from that of the tissue
+around it, no smooth map carries that, and a prior of magnitude images has never seen a negative value.
 
 Both hold the image as complex64 (slice, 1, y, x); in ``real`` its imaginary part is zero.
 """
@@ -20,6 +25,8 @@ from reconlib.energies.protocol import Energy
 from reconlib.energies.total_variation import TotalVariation
 
 ImagePhase = Literal["real", "soft"]
+SIGN_EPSILON = 0.01
+"""epsilon of the magnitude of the real part, in units of the scaled image: about the noise of a scan."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,22 +42,31 @@ class ImageModel:
     imaginary: TotalVariation = TotalVariation()
 
     def value(self, image: Tensor, jitter: Tensor) -> Tensor:
-        """Weighted energy (slice,) in float64, R taken at the real part plus ``jitter``."""
-        total = self.weight * self.energy.value(image.real + jitter).double()
+        """Weighted energy (slice,) in float64, R taken at its argument plus ``jitter``."""
+        argument, _ = self._argument(image)
+        total = self.weight * self.energy.value(argument + jitter).double()
         if self.phase == "soft":
             total = total + self.imaginary_weight * self.imaginary.value(image.imag.contiguous())
         return total
 
     def value_and_gradient(self, image: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
         """Weighted energy (slice,) and its gradient, complex (real-valued in ``real``)."""
-        value, gradient = self.energy.value_and_gradient(image.real + jitter)
+        argument, slope = self._argument(image)
+        value, gradient = self.energy.value_and_gradient(argument + jitter)
         total = self.weight * value.double()
-        real_part = gradient * _per_slice(self.weight)
+        real_part = gradient * slope * _per_slice(self.weight)
         if self.phase == "real":
             return total, torch.complex(real_part, torch.zeros_like(real_part))
         value, gradient = self.imaginary.value_and_gradient(image.imag.contiguous())
         total = total + self.imaginary_weight * value
         return total, torch.complex(real_part, gradient * _per_slice(self.imaginary_weight))
+
+    def _argument(self, image: Tensor) -> tuple[Tensor, Tensor | float]:
+        """What R sees of the image, and its derivative with respect to the real part."""
+        if self.phase == "real":
+            return image.real, 1.0
+        root = torch.sqrt(image.real.square() + SIGN_EPSILON**2)
+        return root - SIGN_EPSILON, image.real / root
 
     def project(self, image: Tensor) -> Tensor:
         """Nearest admissible image: real and not negative in ``real``, any in ``soft``."""

@@ -19,8 +19,9 @@ Three things differ from the algorithm as printed:
   :math:`|S(r)| \ge 1`: a step is followed by the nearest point of that set, which scales the maps of a
   pixel up and leaves H as it is. Every direction of S is still reachable, F is coercive on what is left,
   and L_S stays below about the largest :math:`|x|^2`.
-* The inertia of the coil block starts anew when the step turns against the last one (O'Donoghue and Candes,
-  Found Comput Math 15:715, 2015); without that the maps oscillate where mu F is strong.
+* The inertia of the image block is limited, since the gradient of a prior that is evaluated with noise on the
+  image is noisy. That of the coil block starts anew when the step turns against the last one (O'Donoghue and
+  Candes, Found Comput Math 15:715, 2015); without that the maps oscillate where mu F is strong.
 
 Every slice has its own steps and stops on its own; a slice's result does not depend on its neighbours in
 the batch.
@@ -49,11 +50,17 @@ class IpalmSettings:
     estimate_coils: bool = True
     """False keeps the initial maps."""
     inertia: bool = True
+    largest_image_inertia: float = 0.8
+    """Limit of k / (k + 3) in the image block: the prior's gradient is noisy, and near 1 inertia adds its
+    noise up until, after some 200 iterations, the image drifts from its best."""
     max_backtracks: int = 10
     """Most doublings of L in one step."""
     relaxation: float = 1.5
     """L is divided by this after an accepted step."""
-    smallest_coil_lipschitz: float = 0.5
+    smallest_image_lipschitz: float = 1.0
+    """The data term's own constant: the operator's norm is 1. Below it inertia amplifies."""
+    smallest_coil_lipschitz: float = 1.0
+    """About the curvature of H where the scaled image is 1. Below it inertia makes the maps oscillate."""
     gradient_noise_std: float = 0.0
     """The prior is evaluated at the image plus noise of this size, drawn anew each iteration."""
 
@@ -175,7 +182,9 @@ def ipalm(
             for row in state.rows.tolist():
                 outcomes[row] = Outcome.OUT_OF_TIME
             break
-        inertia = iteration / (iteration + 3) if settings.inertia else 0.0
+        inertia = (
+            min(iteration / (iteration + 3), settings.largest_image_inertia) if settings.inertia else 0.0
+        )
         jitter = _jitter(settings.gradient_noise_std, initial_image, generator)
         change, prior_value = _image_step(data, image_model, state, inertia, jitter, settings)
         data_value = _coil_step(data, coil_energy, state, settings)
@@ -256,7 +265,7 @@ def _image_step(
         return new, prior_at_new, accepted
 
     new, prior_value, state.image_lipschitz = _backtrack(
-        attempt, state.image_lipschitz, settings, smallest=0.0
+        attempt, state.image_lipschitz, settings, smallest=settings.smallest_image_lipschitz
     )
     change = half_square(new - state.image) / half_square(new).clamp_min(1e-30)
     state.previous_image, state.image = state.image, new
