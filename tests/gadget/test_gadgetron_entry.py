@@ -6,7 +6,6 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -242,9 +241,6 @@ def test_a_connection_of_another_kind_is_refused():
         gadgetron_entry.reconstruct(object())
 
 
-PIPELINE = pytest.mark.skipif(
-    find_spec("reconlib.reconstruction") is None, reason="the reconstruction is not built yet"
-)
 SETTINGS = script.text_message(
     script.CONFIG_TEXT,
     b'<?xml version="1.0"?>\n<configuration><property name="prior" value="tv"/>'
@@ -263,7 +259,6 @@ def recorded_scan(data_folder: Path) -> bytes:
     return recorded[6 + config_length :]
 
 
-@PIPELINE
 def test_the_pipeline_reconstructs_what_gadgetron_sends(data_folder):
     with spawn_the_real_one() as gadgetron:
         gadgetron.peer.send(SETTINGS, recorded_scan(data_folder), CLOSE_BYTES)
@@ -284,7 +279,6 @@ def test_the_pipeline_reconstructs_what_gadgetron_sends(data_folder):
     assert messages[-1] == (CLOSE, b"")
 
 
-@PIPELINE
 def test_the_pipeline_reports_a_scan_that_it_cannot_reconstruct():
     spiral = HEADER[6:].replace(b"cartesian", b"spiral")
     with spawn_the_real_one() as gadgetron:
@@ -295,7 +289,6 @@ def test_the_pipeline_reports_a_scan_that_it_cannot_reconstruct():
     assert b"spiral" in reason
 
 
-@PIPELINE
 def test_the_pipeline_ends_when_gadgetron_vanishes(data_folder):
     endless = SETTINGS.replace(b'value="3"', b'value="9999"')
     endless = script.text_message(script.CONFIG_TEXT, endless[6:])
