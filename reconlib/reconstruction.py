@@ -10,7 +10,14 @@ from torch import Tensor
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.joint.data_consistency import DataConsistency
 from reconlib.joint.image_model import ImageModel, ImagePhase
-from reconlib.joint.ipalm import IpalmProgress, IpalmResult, IpalmSettings, IpalmTrace, ipalm
+from reconlib.joint.ipalm import (
+    IpalmProgress,
+    IpalmResult,
+    IpalmSettings,
+    IpalmTrace,
+    ipalm,
+    mean_coil_magnitude,
+)
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule, prior_weight
 from reconlib.kspace import KSpace
@@ -147,13 +154,12 @@ def _collect(
     image[used] = result.image * unscale
     coils[used] = result.coils / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny)
     outcomes = [Outcome.ALL_ZERO] * n_slices
-    n_iterations, coil_magnitude = [0] * n_slices, [0.0] * n_slices
-    weighted = result.image.abs()
-    mean_magnitude = (weighted * magnitude).sum(dim=(1, 2, 3)) / weighted.sum(dim=(1, 2, 3)).clamp_min(1e-30)
+    n_iterations, magnitudes = [0] * n_slices, [0.0] * n_slices
+    mean_magnitude = mean_coil_magnitude(result.coils, result.image).tolist()
     for column, row in enumerate(torch.nonzero(used).flatten().tolist()):
         outcomes[row] = result.outcomes[column]
         n_iterations[row] = result.n_iterations[column]
-        coil_magnitude[row] = float(mean_magnitude[column])
+        magnitudes[row] = mean_magnitude[column]
     return Reconstruction(
         image=image,
         coils=coils,
@@ -162,7 +168,7 @@ def _collect(
         scale=tuple(scales),
         noise_level=tuple(levels),
         prior_weight=tuple(weights),
-        mean_coil_magnitude=tuple(coil_magnitude),
+        mean_coil_magnitude=tuple(magnitudes),
         prior_weight_rule=rule,
         image_phase=phase,
         trace=result.trace,

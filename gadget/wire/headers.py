@@ -155,8 +155,3 @@ class AcquisitionFlag(IntEnum):
     def bit(self) -> int:
         """The mask of this flag."""
         return 1 << (self.value - 1)
-
-
-def has_flag(flags: int, *wanted: AcquisitionFlag) -> bool:
-    """Whether any of the wanted flags is set."""
-    return any(int(flags) & flag.bit for flag in wanted)

@@ -61,11 +61,6 @@ def weights_of(checkpoint: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: value for name, value in checkpoint.items() if not name.endswith(".mask")}
 
 
-def count_parameters(network: nn.Module) -> int:
-    """Return the number of weights."""
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 def random_paper_network(generator: torch.Generator) -> PaperNetwork:
     """Return a network with random weights of the usual size, for benchmarks and tests."""
     network = PaperNetwork()

@@ -196,7 +196,7 @@ def ipalm(
             energy=energy,
             image_lipschitz=state.image_lipschitz,
             coil_lipschitz=state.coil_lipschitz,
-            coil_magnitude=coil_magnitude(state.coils, state.image),
+            coil_magnitude=mean_coil_magnitude(state.coils, state.image),
             relative_change=change,
         )
         finite = torch.isfinite(energy) & torch.isfinite(change)
@@ -310,7 +310,7 @@ def at_least_unit(coils: Tensor) -> Tensor:
     return coils * (1 / root_sum_of_squares(coils).clamp(1e-12, 1.0))
 
 
-def coil_magnitude(coils: Tensor, image: Tensor) -> Tensor:
+def mean_coil_magnitude(coils: Tensor, image: Tensor) -> Tensor:
     """Mean magnitude of the maps, weighted by the image; float64 (slice,)."""
     weight = image.abs()
     magnitude = root_sum_of_squares(coils)
