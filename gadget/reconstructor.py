@@ -72,6 +72,7 @@ class JointReconstruction(Protocol):
         *,
         prior: Prior,
         settings: ReconstructionSettings,
+        coils: torch.Tensor | None,
         seed: int,
         out_of_time: Callable[[], bool],
         on_iteration: Callable[[Progress], None] | None,
@@ -131,6 +132,12 @@ class Reconstructor:
         The reconstruction stops as at its time limit when ``cancelled`` turns true.
         """
         prior = self.load(settings)
+        n_coils = slices[0].samples.shape[1]
+        if settings.coils == "fixed" and n_coils != 1:
+            raise SettingsError(
+                f"coils: 'fixed' is for scans of a single coil, whose map is 1; this scan has {n_coils} coils. "
+                "Set coils to joint."
+            )
         started = self._clock()
         limit = settings.solver.time_limit_s
         end = None if limit is None else started + limit * len(slices)
@@ -139,10 +146,12 @@ class Reconstructor:
             return cancelled() or (end is not None and self._clock() >= end)
 
         try:
+            kspace = _joined(slices).to(self.device)
             result = self._joint(
-                _joined(slices).to(self.device),
+                kspace,
                 prior=prior,
                 settings=reconstruction_settings(settings),
+                coils=torch.ones_like(kspace.samples) if settings.coils == "fixed" else None,
                 seed=settings.seed,
                 out_of_time=out_of_time,
                 on_iteration=self._on_iteration,

@@ -94,6 +94,8 @@ class Settings(_Section):
     """auto: a CUDA device where there is one."""
     image_phase: Literal["prior", "real", "soft"] = "prior"
     """prior: as the prior's card says; real: all phase lies in the coil maps; soft: the image keeps some."""
+    coils: Literal["joint", "fixed"] = "joint"
+    """joint: the coil maps are estimated with the image; fixed: the map of a single coil is 1."""
     solver: SolverSettings = SolverSettings()
     prior_weight: PriorWeightSettings = PriorWeightSettings()
     noise: NoiseSettings = NoiseSettings()

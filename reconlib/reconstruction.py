@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
-from reconlib.joint.data_consistency import DataConsistency
+from reconlib.joint.data_consistency import DataConsistency, normalise_coils
 from reconlib.joint.image_model import ImageModel, ImagePhase
 from reconlib.joint.ipalm import (
     IpalmProgress,
@@ -81,16 +81,28 @@ def reconstruct(
     *,
     prior: Prior,
     settings: ReconstructionSettings = ReconstructionSettings(),
+    coils: Tensor | None = None,
     seed: int = 0,
     out_of_time: Callable[[], bool] = lambda: False,
     on_iteration: Callable[[Progress], None] | None = None,
 ) -> Reconstruction:
-    """Estimate image and coil maps jointly.
+    """Estimate image and coil maps jointly, or the image alone where ``coils`` gives the maps.
 
     The start is the paper's: the zero-filled root-sum-of-squares u0 and the coil images divided by it; the
     samples are scaled by 1 / max(u0) and the result is scaled back. ``prior`` must be on the device of the
     samples.
+
+    Given maps, complex64 (slice, coil, y, x), stay as they are but for their magnitude, which the model
+    divides by; where all of them vanish there is no signal. The start is then the zero-filled image combined
+    with them.
+
+    Raises
+    ------
+    ValueError
+        Given maps do not have the samples' shape, are not finite, or are zero everywhere.
     """
+    if coils is not None:
+        _check_maps(coils, kspace)
     card = prior.card
     phase: ImagePhase = settings.image_phase or card.image_phase
     fourier, samples = SampledFourier.fold(kspace)
@@ -118,15 +130,22 @@ def reconstruct(
         torch.tensor([weight for weight, _ in weights], dtype=torch.float64, device=device)[used],
         settings.imaginary_weight * torch.tensor(levels, dtype=torch.float64, device=device)[used],
     )
+    initial_image = start.to(samples.dtype)
+    initial_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)
+    if coils is not None:
+        initial_coils = coils.to(device=device, dtype=samples.dtype)
+        combined = (normalise_coils(initial_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
+        initial_image = model.project(combined)
     result = ipalm(
         DataConsistency(fourier.select(used), (samples * per_slice)[used]),
         model,
         CoilSmoothness(settings.coil_smoothness),
-        initial_image=(start * per_slice).to(samples.dtype)[used],
-        initial_coils=(coil_images / start.clamp_min(torch.finfo(start.dtype).tiny))[used],
+        initial_image=(initial_image * per_slice)[used],
+        initial_coils=initial_coils[used],
         settings=IpalmSettings(
             iterations=settings.iterations,
             tolerance=settings.tolerance,
+            estimate_coils=coils is None,
             gradient_noise_std=card.gradient_noise_std,
         ),
         generator=torch.Generator().manual_seed(seed),
@@ -134,6 +153,19 @@ def reconstruct(
         on_iteration=on_iteration,
     )
     return _collect(result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase)
+
+
+def _check_maps(coils: Tensor, kspace: KSpace) -> None:
+    """Refuse maps that cannot belong to these samples."""
+    if coils.shape != kspace.samples.shape:
+        raise ValueError(
+            f"the given coil maps have shape {tuple(coils.shape)}, the samples {tuple(kspace.samples.shape)}; "
+            "both need (slice, coil, y, x)."
+        )
+    if not bool(torch.isfinite(torch.view_as_real(coils.to(torch.complex64))).all()):
+        raise ValueError("the given coil maps hold infinities or NaNs; give finite maps.")
+    if not bool((coils != 0).flatten(1).any(dim=1).all()):
+        raise ValueError("the given coil maps of a slice are zero everywhere; give maps of every slice.")
 
 
 def _collect(

@@ -137,3 +137,38 @@ def test_the_scale_and_noise_level_are_those_of_the_start(kspace, tv):
     peaks = zero_filled(kspace).amax(dim=(1, 2, 3)).tolist()
     assert result.scale == pytest.approx([1 / peak for peak in peaks], rel=1e-5)
     assert result.noise_level == pytest.approx([0.02 / peak for peak in peaks], rel=1e-5)
+
+
+def test_given_maps_stay_and_the_image_solves_the_sense_problem(tv):
+    """Fully sampled, prior switched off: the image is numpy's own SENSE combination with the given maps."""
+    generator = np.random.default_rng(5)
+    maps = generator.normal(size=(1, 3, 9, 8)) + 1j * generator.normal(size=(1, 3, 9, 8))
+    maps /= np.sqrt((abs(maps) ** 2).sum(axis=1, keepdims=True))
+    truth = generator.normal(size=(1, 1, 9, 8)) + 1j * generator.normal(size=(1, 1, 9, 8))
+    axes = (-2, -1)
+    shifted = np.fft.fft2(np.fft.ifftshift(maps * truth, axes), norm="ortho")
+    kspace = KSpace(
+        samples=torch.from_numpy(np.fft.fftshift(shifted, axes)).to(torch.complex64),
+        mask=torch.ones(1, 1, 9, 8, dtype=torch.bool),
+        noise_std=1e-3,
+    )
+    settings = ReconstructionSettings(
+        prior_weight_rule="fixed", prior_weight=1e-12, imaginary_weight=1e-9, image_phase="soft", iterations=60
+    )
+    given = torch.from_numpy(2 * maps).to(torch.complex64)
+    result = reconstruct(kspace, prior=tv, settings=settings, coils=given)
+    np.testing.assert_allclose(result.image.numpy(), truth, atol=2e-4)
+    np.testing.assert_allclose(result.coils.numpy(), maps, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (lambda maps: maps[:, :1].repeat(1, 9, 1, 1), "both need"),
+        (lambda maps: maps * torch.nan, "infinities or NaNs"),
+        (lambda maps: maps * 0, "zero everywhere"),
+    ],
+)
+def test_maps_that_cannot_be_are_refused(kspace, tv, change, says):
+    with pytest.raises(ValueError, match=says):
+        reconstruct(kspace, prior=tv, coils=change(torch.ones_like(kspace.samples)))

@@ -1,0 +1,1 @@
+"""Draws from the density that an energy defines."""
