@@ -129,6 +129,7 @@ def reconstruct(
         prior.energy,
         torch.tensor([weight for weight, _ in weights], dtype=torch.float64, device=device)[used],
         settings.imaginary_weight * torch.tensor(levels, dtype=torch.float64, device=device)[used],
+        signed=card.input.values == "signed",
     )
     initial_image = start.to(samples.dtype)
     initial_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)

@@ -159,14 +159,7 @@ def _potential(f: Tensor, log_weight: Tensor, factor: Tensor) -> tuple[Tensor, T
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalEnergy:
-    r"""A :class:`LocalEnergyNetwork` at one noise level, as an energy of images.
-
-    The training images are magnitudes, so the network has never seen values far below zero and knows nothing
-    of them; its energy may well fall there. What noise of the level :math:`\sigma` makes of magnitudes is
-    known, and stands in: below :math:`-2\sigma` the energy rises as that noise's does,
-
-    .. math:: R(x) = R_{net}(x) + \sum_r \frac{\min(x(r) + 2\sigma, 0)^2}{2 \sigma^2}
-    """
+    """A :class:`LocalEnergyNetwork` at one noise level, as an energy of images."""
 
     network: LocalEnergyNetwork
     noise_level: float
@@ -185,8 +178,5 @@ class LocalEnergy:
 
     def _evaluate(self, image: Tensor, *, want_gradient: bool) -> tuple[Tensor, Tensor]:
         level = torch.full((1,), self.noise_level, device=image.device, dtype=image.dtype)
-        below = (image / self.noise_level + 2).clamp_max(0)
         with torch.no_grad():
-            value, gradient = self.network.value_and_gradient(image, level, want_gradient=want_gradient)
-            value = value + below.square().sum(dim=(1, 2, 3)) / 2
-            return value, gradient + below / self.noise_level if want_gradient else gradient
+            return self.network.value_and_gradient(image, level, want_gradient=want_gradient)

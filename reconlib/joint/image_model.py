@@ -2,20 +2,21 @@ r"""What is assumed of the image's phase.
 
 ``real``: the paper's model. The image is real and not negative; smooth coil maps carry its phase.
 
-``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the magnitude of the
-real part and a light total variation on the part that smooth maps do not explain:
+``soft``: a complex image a + i b relative to the smooth phase of the maps, the prior on the real part and a
+light total variation on the part that smooth maps do not explain:
 
-.. math::
-    \lambda R(|a|_\epsilon) + \lambda_{im} TV_\epsilon(b), \qquad
-    |a|_\epsilon = \sqrt{a^2 + \epsilon^2} - \epsilon
+.. math:: \lambda R(a) + \lambda_{im} TV_\epsilon(b)
 
-The magnitude lets a change its sign: where blood flows the phase differs by up to pi from that of the tissue
-around it, no smooth map carries that, and a prior of magnitude images has never seen a negative value.
+The real part may be negative: where blood flows the phase differs by up to pi from that of the tissue around
+it, and no smooth map carries that. A prior whose training images had such regions (``signed``), and total
+variation, take a as it is. A prior that has only seen magnitudes knows nothing of negative values; it gets
+
+.. math:: |a|_\epsilon = \sqrt{a^2 + \epsilon^2} - \epsilon
 
 Both hold the image as complex64 (slice, 1, y, x); in ``real`` its imaginary part is zero.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -40,6 +41,8 @@ class ImageModel:
     imaginary_weight: Tensor
     """lambda_im, float64 (slice,); not used in ``real``"""
     imaginary: TotalVariation = TotalVariation()
+    signed: bool = True
+    """The energy knows negative values; else it sees the magnitude of the real part."""
 
     def value(self, image: Tensor, jitter: Tensor) -> Tensor:
         """Weighted energy (slice,) in float64, R taken at its argument plus ``jitter``."""
@@ -63,7 +66,7 @@ class ImageModel:
 
     def _argument(self, image: Tensor) -> tuple[Tensor, Tensor | float]:
         """What R sees of the image, and its derivative with respect to the real part."""
-        if self.phase == "real":
+        if self.signed:
             return image.real, 1.0
         root = torch.sqrt(image.real.square() + SIGN_EPSILON**2)
         return root - SIGN_EPSILON, image.real / root
@@ -77,9 +80,7 @@ class ImageModel:
 
     def select(self, rows: Tensor) -> "ImageModel":
         """Return the model of some of the slices."""
-        return ImageModel(
-            self.phase, self.energy, self.weight[rows], self.imaginary_weight[rows], self.imaginary
-        )
+        return replace(self, weight=self.weight[rows], imaginary_weight=self.imaginary_weight[rows])
 
 
 def _per_slice(weight: Tensor) -> Tensor:

@@ -50,7 +50,7 @@ class IpalmSettings:
     estimate_coils: bool = True
     """False keeps the initial maps."""
     inertia: bool = True
-    largest_image_inertia: float = 0.7
+    largest_image_inertia: float = 0.9
     """Limit of k / (k + 3) in the image block: the prior's gradient is noisy, and near 1 inertia adds its
     noise up until, after some 200 iterations, the image drifts from its best."""
     max_backtracks: int = 10

@@ -251,9 +251,7 @@ def test_a_failure_is_logged_once_with_its_place(slices, caplog):
 
 def test_fixed_coils_give_a_single_coil_the_map_one_and_refuse_more(slices):
     joint = StandIn()
-    one_coil = KSpace(
-        samples=slices[0].samples[:, :1], mask=slices[0].mask, noise_std=slices[0].noise_std
-    )
+    one_coil = KSpace(samples=slices[0].samples[:, :1], mask=slices[0].mask, noise_std=slices[0].noise_std)
 
     reconstructor(joint)([one_coil], settings(prior="tv", coils="fixed"))
     assert bool((joint.calls[-1]["coils"] == torch.ones(1, 1, 9, 7)).all())

@@ -153,7 +153,11 @@ def test_given_maps_stay_and_the_image_solves_the_sense_problem(tv):
         noise_std=1e-3,
     )
     settings = ReconstructionSettings(
-        prior_weight_rule="fixed", prior_weight=1e-12, imaginary_weight=1e-9, image_phase="soft", iterations=60
+        prior_weight_rule="fixed",
+        prior_weight=1e-12,
+        imaginary_weight=1e-9,
+        image_phase="soft",
+        iterations=60,
     )
     given = torch.from_numpy(2 * maps).to(torch.complex64)
     result = reconstruct(kspace, prior=tv, settings=settings, coils=given)
