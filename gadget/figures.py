@@ -125,6 +125,11 @@ def save_coils(path: Path, coils: NDArray[np.complexfloating[Any, Any]], *, over
     _save(path, figure, overwrite)
 
 
+def save_mask(path: Path, mask: NDArray[np.bool_], *, overwrite: bool = True) -> None:
+    """Save a sampling mask (ky, kx): measured points white."""
+    save_image(path, mask.astype(np.float64), (0.0, 1.0), overwrite=overwrite)
+
+
 def _plane(image: Magnitude) -> NDArray[np.float64]:
     pixels = np.asarray(image)
     if pixels.ndim != 2 or 0 in pixels.shape or np.iscomplexobj(pixels):

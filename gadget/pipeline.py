@@ -172,14 +172,7 @@ class _Stream:
         settings = self._settings
         self._reconstructor.load(settings)
         self._pixel_type = pixel_type_for(settings, self._dialect, has_parameters=self._has_parameters)
-        return SliceAssembler(
-            self._description,
-            AssemblySettings(
-                noise=NoiseSource(settings.noise.source),
-                use_calibration_lines=settings.scan.calibration_in_data,
-                keep_averages=settings.scan.keep_averages,
-            ),
-        )
+        return SliceAssembler(self._description, assembly_settings(settings))
 
     def _add(self, assembled: AssembledSlice) -> Iterator[Message]:
         if self._waiting and not _fit_together(self._waiting[0], assembled):
@@ -218,6 +211,15 @@ class _Stream:
             yield Text(
                 f"gadgetron-ebm: image {self._summary.n_images} ({context.label()}): {describe(result)}"
             )
+
+
+def assembly_settings(settings: Settings) -> AssemblySettings:
+    """Return the part of the settings that says how readouts become k-space."""
+    return AssemblySettings(
+        noise=NoiseSource(settings.noise.source),
+        use_calibration_lines=settings.scan.calibration_in_data,
+        keep_averages=settings.scan.keep_averages,
+    )
 
 
 def pixel_type_for(settings: Settings, dialect: Dialect, *, has_parameters: bool) -> PixelType:
