@@ -23,8 +23,8 @@ class SolverSettings(_Section):
 
     iterations: int = Field(default=100, ge=1, le=10_000)
     """Most iterations per slice."""
-    coil_smoothness: float = Field(default=0.3, gt=0)
-    """Weight of the smoothness of the coil maps (mu)."""
+    coil_smoothness: float | None = Field(default=None, gt=0)
+    """Weight of the smoothness of the coil maps (mu). null: as the prior's card says, else 0.3."""
     imaginary_weight: float = Field(default=0.2, gt=0)
     """With image_phase soft: weight of the total variation of the phase's part, times the noise level."""
     tolerance: float = Field(default=0.0, ge=0, lt=1)

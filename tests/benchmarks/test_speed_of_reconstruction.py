@@ -12,7 +12,7 @@ from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.kspace import KSpace
 from reconlib.operators.fourier import SampledFourier
 from reconlib.priors.library import find_prior, load_prior
-from reconlib.reconstruction import ReconstructionSettings, reconstruct
+from reconlib.reconstruction import DEFAULT_COIL_SMOOTHNESS, ReconstructionSettings, reconstruct
 from reconlib.simulation.scan import simulate_head_scan
 from reconlib.simulation.scan_settings import ScanSettings
 
@@ -49,7 +49,7 @@ def test_reconstruction_of_256_by_256_with_8_coils(benchmark: Any, slice_of_head
         )
         fourier, samples = SampledFourier.fold(slice_of_head)
         image = result.image.abs() * result.scale[0]
-        smoothness = CoilSmoothness(settings.coil_smoothness)
+        smoothness = CoilSmoothness(DEFAULT_COIL_SMOOTHNESS)
         step = torch.ones(1)
         benchmark.extra_info |= {
             "threads": N_THREADS,

@@ -10,7 +10,7 @@ import torch
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
 from reconlib.priors.library import Prior, find_prior, load_prior
-from reconlib.reconstruction import ReconstructionSettings, reconstruct, zero_filled
+from reconlib.reconstruction import ReconstructionSettings, coil_smoothness, reconstruct, zero_filled
 
 sys.path.insert(0, str(Path(__file__).parent / "joint"))
 from small_problem import single_precision, small_problem
@@ -176,3 +176,12 @@ def test_given_maps_stay_and_the_image_solves_the_sense_problem(tv):
 def test_maps_that_cannot_be_are_refused(kspace, tv, change, says):
     with pytest.raises(ValueError, match=says):
         reconstruct(kspace, prior=tv, coils=change(torch.ones_like(kspace.samples)))
+
+
+def test_the_smoothness_of_the_maps_is_the_settings_else_the_cards_else_the_default(tv):
+    told = tv.card.model_copy(
+        update={"prior_weight": tv.card.prior_weight.model_copy(update={"coil_smoothness": 2.0})}
+    )
+    assert coil_smoothness(ReconstructionSettings(coil_smoothness=5.0), told) == 5
+    assert coil_smoothness(ReconstructionSettings(), told) == 2
+    assert coil_smoothness(ReconstructionSettings(), tv.card) == 0.3
