@@ -11,9 +11,12 @@ from typing import Annotated
 import typer
 
 from gadget.commands.demonstration import demo
-from gadget.commands.inspection import check_config, prior_app
+from gadget.commands.evaluation import evaluate
+from gadget.commands.inspection import check_config
 from gadget.commands.network import send, serve
+from gadget.commands.prior_packages import prior_app
 from gadget.commands.reconstruction import replay
+from gadget.commands.sampling import sample
 from gadget.commands.simulation import simulate
 from gadget.commands.training import train
 from gadget.errors import GadgetError
@@ -28,7 +31,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="MR reconstruction with energy-based priors, for files, MRD servers and Gadgetron.",
 )
-for command in (demo, replay, serve, send, simulate, train):
+for command in (demo, replay, serve, send, simulate, train, sample, evaluate):
     app.command()(command)
 app.command("check-config")(check_config)
 app.add_typer(prior_app, name="prior")

@@ -1,14 +1,16 @@
 """Fully sampled scans to evaluate on: ISMRMRD files, fastMRI files, k-space arrays."""
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from gadget.errors import FileError, ScanError
+from gadget.errors import FileError, GadgetError, ScanError
 from gadget.pipeline import assembly_settings
 from gadget.scan.assemble import AssembledSlice, SliceAssembler
 from gadget.scan.header import parse_scan_header
@@ -19,6 +21,10 @@ from gadget.wire.messages import Acquisition, ScanHeader
 from reconlib.evaluation.study import FullScan
 from reconlib.operators.fourier import fft2c, ifft2c
 from reconlib.simulation.scan import corner_noise_std
+
+FROM_CORNERS = "from the corners of the image"
+SMALLEST_SHARE_KEPT = 0.9
+"""Of the measured lines; where less would be left by cutting symmetrically, k-space is not fully sampled."""
 
 
 def read_full_scans(
@@ -34,76 +40,87 @@ def read_full_scans(
     * ISMRMRD ``.h5``: assembled and prewhitened by the program's own pipeline; noise level from the noise
       readouts, where there are some.
 
-    ``use_truth`` takes the noise-free truth that ``simulate`` stores as the reference.
+    Outer lines that were never measured (k-space filled up with zeros) are cut off, so that the matrix is
+    what was measured. ``use_truth`` takes the noise-free truth that ``simulate`` stores as the reference.
 
     Raises
     ------
     GadgetError
-        The file cannot be read, or its k-space is not fully sampled.
+        The file cannot be read, its k-space is not fully sampled, or there is no truth in it.
     """
     if path.suffix == ".npy":
-        scans = list(_from_arrays(path, _array(path)))
+        kind = "array"
     else:
         with open_scan(path) as file:
             is_fastmri = "kspace" in file and isinstance(file["kspace"], h5py.Dataset)
-        scans = _from_fastmri(path) if is_fastmri else _from_ismrmrd(path, settings, use_truth=use_truth)
-    if not scans:
-        raise ScanError(f"{path} holds no slice.")
-    if n_slices is not None and n_slices < len(scans):
-        first = (len(scans) - n_slices) // 2
-        scans = scans[first : first + n_slices]
-    return scans
+        kind = "fastMRI" if is_fastmri else "ISMRMRD"
+    if kind == "ISMRMRD":
+        return _from_ismrmrd(path, settings, n_slices, use_truth=use_truth)
+    if use_truth:
+        raise ScanError(f"{path} has no truth in it; only scans by `simulate` have. Use the reference 'rss'.")
+    return _from_array(path, n_slices) if kind == "array" else _from_fastmri(path, n_slices)
 
 
-def _array(path: Path) -> np.ndarray:
+def complex_array(path: Path, what: str) -> NDArray[np.complexfloating[Any, Any]]:
+    """Read a complex .npy of 3 or 4 dimensions as 4; ``what`` says in an error what is needed."""
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise FileError(f"{path} is no .npy array: {error}") from error
-    if not isinstance(array, np.ndarray) or not np.iscomplexobj(array) or array.ndim not in (3, 4):
-        raise FileError(
-            f"{path} is {array.dtype} of shape {array.shape}; k-space is complex with the axes "
-            "(coil, ky, kx) or (slice, coil, ky, kx)."
-        )
+    if not isinstance(array, np.ndarray):
+        raise FileError(f"{path} is an archive of arrays; give one array in the .npy format.")
+    if not np.iscomplexobj(array) or array.ndim not in (3, 4) or array.size == 0:
+        raise FileError(f"{path} is {array.dtype} of shape {array.shape}; {what}.")
     return array.reshape(-1, *array.shape[-3:])
 
 
-def _from_arrays(path: Path, kspace: np.ndarray) -> Iterator[FullScan]:
-    for index, samples in enumerate(kspace.astype(np.complex64)):
-        name = path.stem if len(kspace) == 1 else f"{path.stem} slice {index}"
-        if not np.isfinite(samples).all():
-            raise ScanError(f"{path}, slice {index}: the k-space holds infinities or NaNs.")
-        _refuse_gaps(path, index, (samples != 0).any(axis=0))
-        try:
-            noise_std = corner_noise_std(samples)
-        except ValueError as error:
-            raise ScanError(f"{path}, slice {index}: {error}") from error
-        yield FullScan(
-            name=name,
-            samples=torch.from_numpy(samples)[None],
-            noise_std=noise_std,
-            noise_source="from the corners of the image",
-        )
+def _from_array(path: Path, n_slices: int | None) -> list[FullScan]:
+    kspace = complex_array(
+        path, "k-space is complex with the axes (coil, ky, kx) or (slice, coil, ky, kx)"
+    ).astype(np.complex64)
+    return [
+        _full_scan(path, index, len(kspace), torch.from_numpy(kspace[index].copy())[None])
+        for index in _middle(len(kspace), n_slices)
+    ]
 
 
-def _from_fastmri(path: Path) -> list[FullScan]:
+def _from_fastmri(path: Path, n_slices: int | None) -> list[FullScan]:
+    scans = []
     with open_scan(path) as file:
         kspace = file["kspace"]
-        if kspace.ndim != 4 or kspace.dtype.kind != "c":
+        if kspace.ndim != 4 or kspace.dtype.kind != "c" or 0 in kspace.shape:
             raise FileError(
                 f"{path}: kspace is {kspace.dtype} of shape {kspace.shape}; multi-coil fastMRI data are "
                 "complex (slice, coil, kx, ky)."
             )
-        samples = torch.from_numpy(kspace[()].astype(np.complex64))
-        n_read = samples.shape[-2]
-        wanted = file["reconstruction_rss"].shape[-2] if "reconstruction_rss" in file else n_read
-    if wanted < n_read:
+        n_read = kspace.shape[-2]
+        wanted = min(_readout_size(path, file) or n_read, n_read)
         first = n_read // 2 - wanted // 2
-        samples = fft2c(ifft2c(samples)[..., first : first + wanted, :])
-    return list(_from_arrays(path, np.ascontiguousarray(samples.numpy().swapaxes(-1, -2))))
+        for index in _middle(len(kspace), n_slices):
+            samples = torch.from_numpy(kspace[index].astype(np.complex64))[None]
+            measured = (samples != 0).flatten(0, 2).any(dim=0)
+            if wanted < n_read:
+                # the FFT is unitary, so white noise stays as strong as it was
+                samples = fft2c(ifft2c(samples)[..., first : first + wanted, :]) * measured
+            scans.append(_full_scan(path, index, len(kspace), samples.transpose(-1, -2).contiguous()))
+    return scans
 
 
-def _from_ismrmrd(path: Path, settings: Settings, *, use_truth: bool) -> list[FullScan]:
+def _readout_size(path: Path, file: h5py.File) -> int | None:
+    """Return the size of the image along the readout, where the file says it."""
+    if "reconstruction_rss" in file:
+        return int(file["reconstruction_rss"].shape[-2])
+    if "ismrmrd_header" not in file:
+        return None
+    content = file["ismrmrd_header"][()]
+    text = content.decode("utf-8", "replace") if isinstance(content, bytes) else str(content)
+    try:
+        return parse_scan_header(text).encodings[0].recon.matrix[0]
+    except GadgetError as error:
+        raise ScanError(f"{path}: its ismrmrd_header cannot be used: {error}") from error
+
+
+def _from_ismrmrd(path: Path, settings: Settings, n_slices: int | None, *, use_truth: bool) -> list[FullScan]:
     assembler: SliceAssembler | None = None
     assembled: list[AssembledSlice] = []
     for message in read_scan(path):
@@ -115,46 +132,132 @@ def _from_ismrmrd(path: Path, settings: Settings, *, use_truth: bool) -> list[Fu
         assembled += assembler.finish()
     truth = read_truth(path) if use_truth else None
     if use_truth and truth is None:
-        raise ScanError(f"{path} has no truth beside it; only scans by `simulate` have.")
+        raise ScanError(f"{path} has no truth in it; only scans by `simulate` have. Use the reference 'rss'.")
     scans = []
-    for index, one in enumerate(assembled):
-        _refuse_gaps(path, index, one.kspace.mask[0, 0].numpy())
+    for index in _middle(len(assembled), n_slices):
+        one = assembled[index]
         reference = None
         if truth is not None:
-            reference = torch.from_numpy(truth.magnitude[one.context.slice].astype(np.float32))[None, None]
-            if reference.shape[-2:] != one.kspace.samples.shape[-2:]:
-                raise ScanError(
-                    f"{path}: the truth has {tuple(reference.shape[-2:])} pixels, the assembled k-space "
-                    f"{tuple(one.kspace.samples.shape[-2:])}."
-                )
+            reference = torch.from_numpy(np.abs(truth.magnitude[one.context.slice]).astype(np.float32))
+            reference = reference[None, None]
         whitened = any("prewhitened with" in note for note in one.context.notes)
         scans.append(
-            FullScan(
-                name=path.stem if len(assembled) == 1 else f"{path.stem} slice {index}",
-                samples=one.kspace.samples,
-                noise_std=one.kspace.noise_std,
-                noise_source="from the noise readouts" if whitened else "from the outermost samples",
+            _full_scan(
+                path,
+                index,
+                len(assembled),
+                one.kspace.samples,
+                one.kspace.mask[0, 0],
+                noise=(
+                    one.kspace.noise_std,
+                    "from the noise readouts" if whitened else "from the outermost samples",
+                ),
                 reference=reference,
             )
         )
+    if not scans:
+        raise ScanError(f"{path} holds no slice.")
     return scans
 
 
-def _refuse_gaps(path: Path, index: int, measured: np.ndarray) -> None:
-    share = float(measured.mean())
-    if share < 1:
+def _full_scan(
+    path: Path,
+    index: int,
+    n_slices: int,
+    samples: torch.Tensor,
+    measured: torch.Tensor | None = None,
+    *,
+    noise: tuple[float, str] | None = None,
+    reference: torch.Tensor | None = None,
+) -> FullScan:
+    """Check one slice, complex (1, coil, ky, kx), and cut off the outer lines that were never measured."""
+    if not bool(torch.isfinite(torch.view_as_real(samples)).all()):
+        raise ScanError(f"{path}, slice {index}: the k-space holds infinities or NaNs.")
+    if measured is None:
+        measured = (samples != 0).any(dim=1)[0]
+    rows = _measured_block(measured.any(dim=1).numpy())
+    columns = _measured_block(measured.any(dim=0).numpy())
+    share = float(measured[rows, columns].float().mean()) if rows and columns else 0.0
+    if not rows or not columns or share < 1:
         raise ScanError(
-            f"{path}, slice {index}: only {100 * share:.1f} % of k-space was measured. An evaluation leaves "
-            "samples out and compares with the whole: give a fully sampled scan."
+            f"{path}, slice {index}: only {100 * float(measured.float().mean()):.1f} % of k-space was "
+            "measured. An evaluation leaves samples out and compares with the whole: give a fully sampled "
+            "scan."
         )
+    samples = samples[..., rows, columns].contiguous()
+    if reference is not None and reference.shape[-2:] != samples.shape[-2:]:
+        raise ScanError(
+            f"{path}: the truth has {tuple(reference.shape[-2:])} pixels, the measured k-space "
+            f"{tuple(samples.shape[-2:])}."
+        )
+    if noise is None:
+        try:
+            noise = corner_noise_std(samples[0].numpy()), FROM_CORNERS
+        except ValueError as error:
+            raise ScanError(f"{path}, slice {index}: {error}") from error
+    return FullScan(
+        name=path.stem if n_slices == 1 else f"{path.stem} slice {index}",
+        samples=samples,
+        noise_std=noise[0],
+        noise_source=noise[1],
+        reference=reference,
+    )
+
+
+def _measured_block(lines: NDArray[np.bool_]) -> slice | None:
+    """Return the largest block round the centre line without the unmeasured lines at the ends.
+
+    None where it would leave out a tenth of what was measured (as with partial Fourier) or nothing is there.
+    """
+    numbers = np.flatnonzero(lines)
+    if not len(numbers):
+        return None
+    centre = len(lines) // 2
+    below, above = centre - int(numbers[0]), int(numbers[-1]) - centre
+    half = min(below, above + 1)
+    n = max(2 * half, 2 * min(below, above) + 1)
+    if n < SMALLEST_SHARE_KEPT * (above + below + 1):
+        return None
+    return slice(centre - n // 2, centre - n // 2 + n)
+
+
+def _middle(n: int, wanted: int | None) -> range:
+    if wanted is None or wanted >= n:
+        return range(n)
+    first = (n - wanted) // 2
+    return range(first, first + wanted)
 
 
 def with_coil_maps(scan: FullScan, path: Path) -> FullScan:
     """Return the scan with given maps, complex .npy (coil, y, x), that stay fixed."""
-    maps = _array(path)
-    if maps.shape[0] != 1 or maps.shape[1:] != tuple(scan.samples.shape[1:]):
+    needed = tuple(scan.samples.shape[1:])
+    maps = complex_array(path, f"coil maps are complex (coil, y, x), for {scan.name} {needed}")
+    if maps.shape[0] != 1 or maps.shape[1:] != needed:
         raise FileError(
             f"{path} has the shape {maps.shape[1:] if maps.shape[0] == 1 else maps.shape}; the maps of "
-            f"{scan.name} need (coil, y, x) = {tuple(scan.samples.shape[1:])}."
+            f"{scan.name} need (coil, y, x) = {needed}."
         )
+    if not np.isfinite(maps).all() or not maps.any():
+        raise FileError(f"{path} holds infinities or NaNs, or only zeros; coil maps are finite.")
     return replace(scan, coils=torch.from_numpy(maps.astype(np.complex64)))
+
+
+def with_coil_of_one(scan: FullScan) -> FullScan:
+    """Return a scan of a single coil with its map fixed at 1."""
+    if scan.samples.shape[1] != 1:
+        raise ScanError(
+            f"coils: 'fixed' is for scans of a single coil, whose map is 1; {scan.name} has "
+            f"{scan.samples.shape[1]} coils. Set coils to joint, or give --coil-maps."
+        )
+    return replace(scan, coils=torch.ones_like(scan.samples))
+
+
+def with_names_of_their_own(scans: Sequence[FullScan]) -> list[FullScan]:
+    """Number scans that have the same name: ``knee``, ``knee (2)``."""
+    seen: dict[str, int] = {}
+    named = []
+    for scan in scans:
+        seen[scan.name] = seen.get(scan.name, 0) + 1
+        number = seen[scan.name]
+        named.append(scan if number == 1 else replace(scan, name=f"{scan.name} ({number})"))
+    return named

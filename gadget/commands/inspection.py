@@ -1,4 +1,4 @@
-"""``check-config`` and ``prior``: look before you scan."""
+"""``check-config`` and ``prior list | show | verify``: look before you scan."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,10 +7,8 @@ import typer
 
 from gadget.configs import prior_folders
 
-prior_app = typer.Typer(no_args_is_help=True, help="Priors that are installed, or that lie in a folder.")
-
 Name = Annotated[
-    str, typer.Argument(metavar="NAME|FOLDER", help="Name of an installed prior, or its folder.")
+    str, typer.Argument(metavar="NAME|FOLDER", help="Name of an installed prior, or its folder (./FOLDER).")
 ]
 
 
@@ -28,36 +26,72 @@ def check_config(
     typer.echo(f"{file}: good (prior {settings.prior})")
 
 
-@prior_app.command("list")
-def list_() -> None:
-    """List the priors that can be used by name."""
-    from reconlib.priors.library import list_priors
+def list_priors() -> None:
+    """List the priors that can be used by name: name, version, anatomy, and where they lie.
 
-    rows = [(card.name, card.version, card.description) for _, card in list_priors(prior_folders())]
-    widths = [max(len(row[column]) for row in rows) if rows else 0 for column in (0, 1)]
-    for name, version, description in rows:
-        typer.echo(f"{name:<{widths[0]}}  {version:<{widths[1]}}  {description}")
+    A name is looked up in the folders of $GADGETRON_EBM_PRIORS (separated as in PATH), among the priors that
+    were installed, and among the shipped ones; the first of each name counts.
+    """
+    from reconlib.priors import library
+
+    rows = [("NAME", "VERSION", "ANATOMY", "WHERE")]
+    broken = []
+    for one in library.list_priors(prior_folders()):
+        if one.card is None:
+            rows.append((one.name, "-", "BROKEN, see below", str(one.folder)))
+            broken.append(one)
+        else:
+            rows.append((one.name, one.card.version, _printable(one.card.anatomy), str(one.folder)))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    for row in rows:
+        typer.echo(
+            "  ".join([*(f"{text:<{width}}" for text, width in zip(row, widths, strict=False)), row[3]])
+        )
+    for one in broken:
+        typer.echo(f"{one.name} is broken: {one.fault}")
 
 
-@prior_app.command("show")
-def show(name: Name) -> None:
-    """Print the card of a prior: what it was trained on, how to use it, how it was checked."""
+def show_prior(name: Name) -> None:
+    """Print what a prior is: what follows from its files, then its card."""
+    from gadget.prior_faults import prior_faults_as_settings_faults
+    from reconlib.priors.card_file import card_text, read_card
+    from reconlib.priors.library import find_prior
+    from reconlib.priors.verification import prior_facts
+
+    with prior_faults_as_settings_faults():
+        folder = find_prior(name, prior_folders())
+        card = read_card(folder)
+    facts = {"where": str(folder), **prior_facts(folder, card)}
+    width = max(len(what) for what in facts)
+    for what, fact in facts.items():
+        typer.echo(f"# {what + ':':<{width + 1}} {fact}")
+    typer.echo(card_text(card).rstrip())
+
+
+def verify_prior(name: Name) -> None:
+    """Check a prior from end to end and print what was checked; exit code 1 where something is wrong.
+
+    The card; the weights against the card's SHA-256 and architecture; the energy on a test image.
+    """
     from gadget.prior_faults import prior_faults_as_settings_faults
     from reconlib.priors.library import find_prior
+    from reconlib.priors.verification import check_package
 
     with prior_faults_as_settings_faults():
         folder = find_prior(name, prior_folders())
-    typer.echo(f"# {folder}")
-    typer.echo((folder / "card.yaml").read_text(encoding="utf-8").rstrip())
-
-
-@prior_app.command("verify")
-def verify(name: Name) -> None:
-    """Check a prior's card, and its weights against the card's SHA-256."""
-    from gadget.prior_faults import prior_faults_as_settings_faults
-    from reconlib.priors.library import find_prior, verify_prior
-
-    with prior_faults_as_settings_faults():
-        folder = find_prior(name, prior_folders())
-        verify_prior(folder)
+    report = check_package(folder)
+    for check in report.checks:
+        state = "skipped" if check.skipped else "good" if check.fault is None else "FAULT"
+        typer.echo(f"  {state:<7}  {check.what}")
+        if check.fault is not None:
+            typer.echo(f"           {check.fault}")
+    n_faults = len(report.faults)
+    if n_faults:
+        typer.echo(f"{folder}: {n_faults} fault{'s' * (n_faults > 1)}")
+        raise typer.Exit(1)
     typer.echo(f"{folder}: good")
+
+
+def _printable(text: str) -> str:
+    """Return a text of a stranger's card as one line that cannot steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

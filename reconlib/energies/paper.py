@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from reconlib.energies.any_matrix import fit_to_side, outside_total_variation
+
 SIDE = 320
 """Images enter as SIDE x SIDE pixels."""
 WIDTHS = tuple(48 * int(1.75**k) for k in range(7))
@@ -17,9 +19,11 @@ class PaperNetwork(nn.Module):
     with stride 2 that widens to the next of 48, 48, 144, 240, 432, 768, 1344, each followed by a leaky ReLU
     with slope 0.05; FC is a 5 x 5 valid convolution to one number. No biases. The parameters are named
     ``convs.0.weight`` to ``convs.12.weight`` in the order in which they are applied, as in the published
-    checkpoints (which also hold constant ``convs.N.mask`` buffers: see :func:`weights_of`).
+    checkpoints.
 
-    Images of another matrix are cropped at the centre, or padded with zeros, to 320 x 320.
+    Images of another matrix are cropped at the centre, or padded, to 320 x 320, without a seam: see
+    :mod:`reconlib.energies.any_matrix`. ``outside_weight`` is the weight of the total variation there, in
+    units of R.
 
     References
     ----------
@@ -27,8 +31,9 @@ class PaperNetwork(nn.Module):
     (2023).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, outside_weight: float = 0.0) -> None:
         super().__init__()
+        self.outside_weight = outside_weight
         layers: list[nn.Conv2d] = []
         for stage in range(6):
             width = WIDTHS[stage]
@@ -40,25 +45,14 @@ class PaperNetwork(nn.Module):
 
     def forward(self, image: Tensor) -> Tensor:
         """Energy (slice,) of float32 images (slice, 1, y, x)."""
-        x = crop_or_pad(image, SIDE)
+        x = fit_to_side(image, SIDE)
         for conv in self.convs[:-1]:
             x = functional.leaky_relu(conv(x), _SLOPE)
-        energy: Tensor = self.convs[-1](x)
-        return energy.abs().flatten(1).sum(dim=1)
-
-
-def crop_or_pad(image: Tensor, side: int) -> Tensor:
-    """Cut or zero-pad the last two axes to ``side``, keeping index ``n // 2`` in the middle."""
-    margins: list[int] = []
-    for n in (image.shape[-1], image.shape[-2]):
-        before = side // 2 - n // 2
-        margins += [before, side - n - before]
-    return functional.pad(image, margins)
-
-
-def weights_of(checkpoint: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the weights of a published state dict, without its constant masks."""
-    return {name: value for name, value in checkpoint.items() if not name.endswith(".mask")}
+        last: Tensor = self.convs[-1](x)
+        energy = last.abs().flatten(1).sum(dim=1)
+        if self.outside_weight > 0 and max(image.shape[-2:]) > SIDE:
+            energy = energy + self.outside_weight * outside_total_variation(image, SIDE)
+        return energy
 
 
 def random_paper_network(generator: torch.Generator) -> PaperNetwork:

@@ -49,6 +49,11 @@ class Bart:
         found = shutil.which("bart")
         return None if found is None else Bart(Path(found))
 
+    def version(self) -> str:
+        """What ``bart version`` says."""
+        with _Folder(self) as folder:
+            return folder.run("version").strip()
+
     def espirit_maps(self, samples: Tensor) -> Tensor:
         """ESPIRiT maps (1, coil, y, x) of k-space (1, coil, ky, kx), zero where not measured (``ecalib``)."""
         with _Folder(self) as folder:
@@ -86,7 +91,8 @@ class _Folder:
     def __exit__(self, *_: object) -> None:
         self._temporary.cleanup()
 
-    def run(self, *arguments: str) -> None:
+    def run(self, *arguments: str) -> str:
+        """Run a command in the folder and return what it printed."""
         # with threads that spin while they wait, BART is several times slower on a shared machine
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
         try:
@@ -101,11 +107,14 @@ class _Folder:
             )
         except subprocess.TimeoutExpired as error:
             raise BartError(f"bart {arguments[0]} took more than {SECONDS_PER_COMMAND} s.") from error
+        except OSError as error:
+            raise BartError(f"{self._command} cannot be run: {error.strerror}.") from error
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise BartError(
                 f"bart {' '.join(arguments)} failed ({done.returncode}): {said[-1] if said else 'no message'}"
             )
+        return done.stdout
 
     def put(self, name: str, array: Tensor) -> None:
         """Write complex (1, coil, y, x) as x, y, 1, coil: readout first, coils on dimension 3."""
@@ -113,7 +122,12 @@ class _Folder:
 
     def get(self, name: str) -> Tensor:
         """Read x, y, 1, coil (dimensions that are not there count 1) as complex64 (1, coil, y, x)."""
-        array = read_cfl(self._path / name)
+        try:
+            array = read_cfl(self._path / name)
+        except (OSError, ValueError, IndexError) as error:
+            raise BartError(f"bart left no readable file {name!r}: {error}") from error
+        if not np.isfinite(array).all():
+            raise BartError(f"bart's {name} holds infinities or NaNs.")
         array = array.reshape(array.shape + (1,) * (4 - array.ndim), order="F")
         array = array.reshape(array.shape[:4], order="F")[:, :, 0, :]
         return torch.from_numpy(np.ascontiguousarray(array.transpose(2, 1, 0)))[None]

@@ -1,30 +1,28 @@
 """Compare methods on fully sampled scans from which samples are left out.
 
-A :class:`Case` is one slice and one pattern. A :class:`Method` turns it into an image; :func:`measure` puts
-numbers beside that. Methods at their best weight are told the reference ("oracle"): what they reach is an
-upper bound for what a user gets, and is called so in tables.
+A :class:`Case` is one slice and one pattern. A :data:`Method` turns it into an image; :func:`measure` puts
+numbers beside that. A method that does not need the reference must not look at it; those that do are in
+:mod:`.best_weight`.
 """
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from reconlib.evaluation.bart import Bart, BartError, BartImage
-from reconlib.evaluation.metrics import fit_scale, nmse, psnr, psnr_after_scale_fit, ssim
+from reconlib.evaluation.metrics import fit_scale, nmse, psnr, ssim
 from reconlib.evaluation.null_space import null_space_residual
+from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
 from reconlib.operators.fourier import ifft2c
 from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.library import Prior
 from reconlib.reconstruction import Progress, ReconstructionSettings, reconstruct, zero_filled
 
-FACTORS = tuple(2.0**power for power in range(-3, 4))
-"""Multiples of a weight that are tried: seven, a factor 2 apart."""
-MOST_EXTENSIONS = 6
-"""Further factors that are tried while the best one is the last on its side."""
+CPU = torch.device("cpu")
 ENERGY_NOISE_SEED = 20231
 
 
@@ -127,37 +125,47 @@ def joint(
     settings: ReconstructionSettings,
     *,
     seed: int = 0,
+    device: torch.device = CPU,
     on_iteration: Callable[[Progress], None] | None = None,
 ) -> Method:
     """Return the joint estimate with a prior, at the weight that the settings and the card give.
 
-    The facts hold the weight and, for a learned prior, the energy per pixel of the image and of the
-    reference, both at the scale of the reconstruction and with the prior's noise on them.
+    The prior is on the device. The facts hold the weight, lambda, and, for a learned prior, the energy per
+    pixel of the image and of the reference, both at the scale of the reconstruction and with the prior's
+    noise on them; where the card has percentiles of validation images, whether the image's energy lies in
+    their range.
     """
 
     def method(case: Case) -> MethodImage:
-        kspace = case.kspace
+        kspace, given = case.kspace, case.scan.coils
+        on_device = KSpace(
+            samples=kspace.samples.to(device), mask=kspace.mask.to(device), noise_std=kspace.noise_std
+        )
         result = reconstruct(
-            kspace,
+            on_device,
             prior=prior,
             settings=settings,
-            coils=case.scan.coils,
+            coils=None if given is None else given.to(device),
             seed=seed,
             on_iteration=on_iteration,
         )
         facts: dict[str, float | str] = {
             "weight": result.prior_weight[0],
-            "outcome": result.outcomes[0].value,
+            "noise level": result.noise_level[0],
         }
+        if result.outcomes[0] not in (Outcome.OUT_OF_ITERATIONS, Outcome.CONVERGED):
+            facts["outcome"] = result.outcomes[0].value
+        image = result.image.abs().cpu()
         if prior.card.architecture.kind != "total-variation":
-            scaled, real_part = result.scale[0], result.image.real
+            real_part = result.image.real
             seen = real_part if prior.card.input.values == "signed" else real_part.abs()
-            reference = case.reference / fit_scale(result.image.abs(), case.reference).to(
-                case.reference.dtype
-            )
-            facts["R per pixel"] = energy_per_pixel(prior, seen * scaled)
-            facts["R of reference"] = energy_per_pixel(prior, reference * scaled)
-        return MethodImage(image=result.image.abs(), coils=result.coils, facts=facts)
+            reference = case.reference / fit_scale(image, case.reference).to(case.reference.dtype)
+            facts["R per pixel"] = energy_per_pixel(prior, seen * result.scale[0])
+            facts["R of reference"] = energy_per_pixel(prior, reference.to(device) * result.scale[0])
+            among = among_validation_images(prior, seen)
+            if among is not None:
+                facts["R among validation images"] = "yes" if among else "no"
+        return MethodImage(image=image, coils=result.coils.cpu(), facts=facts)
 
     return method
 
@@ -169,80 +177,19 @@ def energy_per_pixel(prior: Prior, image: Tensor) -> float:
     return float(prior.energy.value(image + noise.to(image.device))) / image.numel()
 
 
-def at_best_weight(method_with: Callable[[float], Method]) -> Method:
-    """Return the method at the factor on its weight that is best against the reference (oracle).
+def among_validation_images(prior: Prior, image: Tensor) -> bool | None:
+    """Say whether R of an image lies in the range of the card's validation images; None without a range.
 
-    ``method_with`` makes the method for a factor. Seven factors, 2 apart, and further ones while the best is
-    the last on its side, so that it lies inside the grid.
+    The image float32 (1, 1, y, x) is first scaled as the training images were.
     """
-
-    def method(case: Case) -> MethodImage:
-        reference, tried = case.reference, dict[float, tuple[float, MethodImage]]()
-
-        def attempt(factor: float) -> None:
-            result = method_with(factor)(case)
-            tried[factor] = (float(psnr_after_scale_fit(result.image, reference)), result)
-
-        for factor in FACTORS:
-            attempt(factor)
-        for _ in range(MOST_EXTENSIONS):
-            best = max(tried, key=lambda factor: tried[factor][0])
-            if best == min(tried):
-                attempt(best / 2)
-            elif best == max(tried):
-                attempt(best * 2)
-            else:
-                break
-        best = max(tried, key=lambda factor: tried[factor][0])
-        inside = min(tried) < best < max(tried)
-        result = tried[best][1]
-        return replace(result, facts={**result.facts, "factor": best, "inside grid": str(inside)})
-
-    return method
-
-
-def best_of_newton_steps(bart: Bart) -> Method:
-    """NLINV at the number of Newton steps that is best against the reference (oracle), from 6 on."""
-
-    def method(case: Case) -> MethodImage:
-        best: tuple[float, int, BartImage] | None = None
-        for steps in range(6, 15):
-            result = bart.nlinv(case.kspace.samples, steps)
-            quality = float(psnr_after_scale_fit(result.image, case.reference))
-            if best is not None and quality < best[0]:
-                break  # from there on it only fits noise
-            best = (quality, steps, result)
-        if best is None:
-            raise BartError("bart nlinv gave no image.")
-        return MethodImage(image=best[2].image, coils=best[2].coils, facts={"Newton steps": float(best[1])})
-
-    return method
-
-
-def espirit_with(bart: Bart, regulariser: str) -> Method:
-    """ESPIRiT maps and ``pics``; ``regulariser`` has the weight left open, as in ``W:3:0:{}``."""
-
-    def method_with(maps: Tensor) -> Callable[[float], Method]:
-        def with_factor(factor: float) -> Method:
-            def method(case: Case) -> MethodImage:
-                weight = 0.01 * factor
-                result = bart.pics(case.kspace.samples, maps, regulariser.format(f"{weight:g}"))
-                return MethodImage(image=result.image, coils=result.coils, facts={"weight": weight})
-
-            return method
-
-        return with_factor
-
-    def method(case: Case) -> MethodImage:
-        return at_best_weight(method_with(bart.espirit_maps(case.kspace.samples)))(case)
-
-    return method
-
-
-def bart_methods(bart: Bart) -> dict[str, Method]:
-    """BART's methods, each at its best weight (oracle)."""
-    return {
-        "BART ESPIRiT + l1-wavelet (oracle)": espirit_with(bart, "W:3:0:{}"),
-        "BART ESPIRiT + TV (oracle)": espirit_with(bart, "T:3:0:{}"),
-        "BART NLINV (oracle)": best_of_newton_steps(bart),
-    }
+    percentiles, convention = prior.card.energy_percentiles, prior.card.input
+    if percentiles is None:
+        return None
+    brightness = {
+        "percentile": float(np.percentile(image.abs().cpu().numpy(), convention.percentile)),
+        "maximum": float(image.abs().max()),
+        "as-is": 1.0,
+    }[convention.scaling]
+    energy = energy_per_pixel(prior, image / max(brightness, 1e-30))
+    known = percentiles.per_pixel.values()
+    return min(known) <= energy <= max(known)

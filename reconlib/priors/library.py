@@ -1,4 +1,4 @@
-"""Find, check and load prior packages.
+"""Find, load, write and verify prior packages.
 
 A package is a folder with ``card.yaml`` and, where there are weights, ``prior.safetensors``.
 Nothing in a package is executed: the card is plain YAML checked against a schema, the weights are
@@ -6,32 +6,52 @@ safetensors whose SHA-256 stands in the card.
 """
 
 import hashlib
+import os
+import secrets
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import safetensors
 import safetensors.torch
 import torch
-import yaml
-from pydantic import ValidationError
 from torch import Tensor, nn
 
-from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
+from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork
 from reconlib.energies.network import NetworkEnergy
-from reconlib.energies.paper import PaperNetwork
+from reconlib.energies.orientation import OrientedEnergy
 from reconlib.energies.protocol import Energy
 from reconlib.energies.total_variation import TotalVariation
-from reconlib.priors.card import LocalArchitecture, PaperArchitecture, PriorCard
+from reconlib.priors.card import LocalArchitecture, PriorCard, TotalVariationArchitecture
+from reconlib.priors.card_file import CARD_FILE, card_text, read_card, rewrite_card, write_at_once
+from reconlib.priors.errors import PriorError
+from reconlib.priors.weights_file import (
+    WEIGHTS_FILE,
+    check_finite,
+    check_fit,
+    check_hash,
+    empty_network,
+    parse_weights,
+    read_weights_blob,
+)
 
-CARD_FILE = "card.yaml"
-WEIGHTS_FILE = "prior.safetensors"
+__all__ = [
+    "CARD_FILE",
+    "WEIGHTS_FILE",
+    "ListedPrior",
+    "Prior",
+    "PriorError",
+    "energy_of",
+    "find_prior",
+    "list_priors",
+    "load_prior",
+    "read_card",
+    "rewrite_card",
+    "verify_prior",
+    "write_prior",
+]
+
 _ALIASES = {"tv": "total-variation"}
-_LARGEST_CARD_BYTES = 1 << 20
-
-
-class PriorError(Exception):
-    """A prior cannot be used; the text says what is wrong and what to do."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +60,21 @@ class Prior:
 
     card: PriorCard
     energy: Energy
+    network: nn.Module | None = None
+    """The network inside the energy, on the same device; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedPrior:
+    """What a search found under a name."""
+
+    name: str
+    """The folder's name, by which the prior is found."""
+    folder: Path
+    card: PriorCard | None
+    """None where the package is broken."""
+    fault: str = ""
+    """Why it is broken."""
 
 
 def find_prior(name_or_folder: str, search: Sequence[Path]) -> Path:
@@ -49,127 +84,120 @@ def find_prior(name_or_folder: str, search: Sequence[Path]) -> Path:
     """
     if "/" in name_or_folder or name_or_folder.startswith("."):
         folder = Path(name_or_folder).expanduser()
-        if not (folder / CARD_FILE).is_file():
+        if not os.path.isfile(folder / CARD_FILE):  # noqa: PTH113 - never raises, also without permission
             raise PriorError(f"the folder {folder} has no {CARD_FILE}; name the folder of a prior package.")
         return folder
     name = _ALIASES.get(name_or_folder, name_or_folder)
     for place in search:
-        if (place / name / CARD_FILE).is_file():
+        if os.path.isfile(place / name / CARD_FILE):  # noqa: PTH113 - as above
             return place / name
-    known = sorted({folder.name for folder in _packages(search)})
+    known = sorted({one.name for one in list_priors(search) if one.card is not None})
     raise PriorError(
         f"there is no prior named {name_or_folder!r}; known are {', '.join(known) or 'none'}. "
         "Take one of these, or give the folder of a prior package (./FOLDER)."
     )
 
 
-def list_priors(search: Sequence[Path]) -> list[tuple[Path, PriorCard]]:
-    """Return the packages in ``search`` whose cards can be read, the first of each name."""
-    found: dict[str, tuple[Path, PriorCard]] = {}
-    for folder in _packages(search):
-        found.setdefault(folder.name, (folder, read_card(folder)))
+def list_priors(search: Sequence[Path]) -> list[ListedPrior]:
+    """Return what is in ``search``: the first package of each name, broken ones with the reason.
+
+    Only cards are read. A place that cannot be read is listed as broken itself; one that is not there is
+    skipped.
+    """
+    found: dict[str, ListedPrior] = {}
+    for place in search:
+        try:
+            folders = sorted(folder for folder in place.iterdir() if not folder.name.startswith("."))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            found.setdefault(str(place), ListedPrior(str(place), place, None, f"{error.strerror}"))
+            continue
+        for folder in folders:
+            if folder.name in found or not _is_package(folder):
+                continue
+            try:
+                found[folder.name] = ListedPrior(folder.name, folder, read_card(folder))
+            except PriorError as error:
+                found[folder.name] = ListedPrior(folder.name, folder, None, str(error))
     return list(found.values())
 
 
-def read_card(folder: Path) -> PriorCard:
-    """Read and check a card; all faults are named at once."""
-    path = folder / CARD_FILE
-    try:
-        if path.stat().st_size > _LARGEST_CARD_BYTES:
-            raise PriorError(f"{path} is larger than {_LARGEST_CARD_BYTES} bytes; that is no card.")
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise PriorError(f"{path} cannot be read as YAML: {error}") from error
-    try:
-        return PriorCard.model_validate(content)
-    except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc']) or 'card'}: {fault['msg']}"
-            for fault in error.errors()
-        )
-        raise PriorError(f"{path} is no valid card: {faults}") from error
-
-
 def verify_prior(folder: Path) -> PriorCard:
-    """Check the card, the weights' hash, and that the weights fit the architecture; return the card."""
-    load_prior(folder, torch.device("cpu"))
-    return read_card(folder)
+    """Check the card, the weights' hash, and that the weights fit the architecture; return the card.
+
+    :func:`reconlib.priors.verification.check_package` tells all faults at once.
+    """
+    return load_prior(folder, torch.device("cpu")).card
 
 
 def load_prior(folder: Path, device: torch.device) -> Prior:
-    """Load a prior onto a device after checking everything that can be checked."""
+    """Load a prior onto a device after checking everything that can be checked.
+
+    No memory is taken for a network before the weights are known to fit it.
+    """
     card = read_card(folder)
-    architecture = card.architecture
-    network: nn.Module
+    network = empty_network(card)
+    if network is not None:
+        blob = read_weights_blob(folder)
+        check_hash(blob, card, folder)
+        weights = parse_weights(blob, folder)
+        check_fit(network, weights, folder)
+        check_finite(weights, folder)
+        network.load_state_dict(weights, assign=True)
+        network.to(device)
+    return Prior(card, energy_of(card, network), network)
+
+
+def energy_of(card: PriorCard, network: nn.Module | None) -> Energy:
+    """Return the energy that a card describes, of a network with the weights in place."""
+    architecture, turned = card.architecture, card.input
     energy: Energy
-    if isinstance(architecture, LocalArchitecture):
-        sizes = LocalEnergySizes(widths=architecture.widths, input_gain=architecture.input_gain)
-        network = LocalEnergyNetwork(sizes)
-        _fill(network, _read_weights(folder, card), folder)
-        energy = LocalEnergy(network.to(device), architecture.noise_level, card.temperature)
-    elif isinstance(architecture, PaperArchitecture):
-        network = PaperNetwork()
-        _fill(network, _read_weights(folder, card), folder)
-        energy = NetworkEnergy(network.to(device), card.temperature)
-    else:
+    if isinstance(architecture, TotalVariationArchitecture):
         energy = TotalVariation(card.temperature, architecture.epsilon)
-    return Prior(card, energy)
+    elif isinstance(architecture, LocalArchitecture) and isinstance(network, LocalEnergyNetwork):
+        energy = LocalEnergy(network, architecture.noise_level, card.temperature)
+    elif network is not None:
+        energy = NetworkEnergy(network, card.temperature)
+    else:
+        raise ValueError(f"the architecture {architecture.kind!r} needs its network.")
+    if turned.rotation_degrees or turned.transpose:
+        return OrientedEnergy(energy, turned.rotation_degrees // 90, turned.transpose)
+    return energy
 
 
 def write_prior(folder: Path, card: PriorCard, weights: dict[str, Tensor]) -> PriorCard:
-    """Write a new package; the card gets the weights' SHA-256. The folder must not exist."""
-    folder.mkdir(parents=True)
+    """Write a new package, whole or not at all; the card gets the weights' SHA-256.
+
+    Raises
+    ------
+    FileExistsError
+        The folder exists.
+    """
+    if folder.exists() or folder.is_symlink():
+        raise FileExistsError(f"{folder} exists; a prior package is written to a new folder.")
     blob = safetensors.torch.save({name: value.cpu().contiguous() for name, value in weights.items()})
-    (folder / WEIGHTS_FILE).write_bytes(blob)
     card = card.model_copy(update={"sha256": hashlib.sha256(blob).hexdigest()})
-    text = yaml.safe_dump(
-        card.model_dump(mode="json", exclude_none=True), sort_keys=False, allow_unicode=True
-    )
-    (folder / CARD_FILE).write_text(text, encoding="utf-8")
+    write_package(folder, card_text(card).encode("utf-8"), blob)
     return card
 
 
-def _packages(search: Sequence[Path]) -> list[Path]:
-    return [
-        folder
-        for place in search
-        if place.is_dir()
-        for folder in sorted(place.iterdir())
-        if (folder / CARD_FILE).is_file()
-    ]
-
-
-def _read_weights(folder: Path, card: PriorCard) -> dict[str, Tensor]:
-    path = folder / WEIGHTS_FILE
-    if card.sha256 is None:
-        raise PriorError(
-            f"{folder / CARD_FILE} has no sha256; the weights of {card.name!r} cannot be trusted."
-        )
+def write_package(folder: Path, card: bytes, weights: bytes | None) -> None:
+    """Write the two files to a folder beside, which then takes the name of the new folder."""
+    part = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
     try:
-        blob = path.read_bytes()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part.mkdir()
+        write_at_once(part / CARD_FILE, card)
+        if weights is not None:
+            write_at_once(part / WEIGHTS_FILE, weights)
+        part.rename(folder)
     except OSError as error:
-        raise PriorError(f"the weights {path} cannot be read: {error.strerror}") from error
-    found = hashlib.sha256(blob).hexdigest()
-    if found != card.sha256:
-        raise PriorError(
-            f"the weights {path} have SHA-256 {found}, but the card of {card.name!r} names {card.sha256}: "
-            "the file was changed or damaged. Install the prior again."
-        )
-    try:
-        return safetensors.torch.load(blob)
-    except safetensors.SafetensorError as error:
-        raise PriorError(f"{path} is no safetensors file ({error}); other formats are not read.") from error
+        raise PriorError(f"{folder} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
 
 
-def _fill(network: nn.Module, weights: dict[str, Tensor], folder: Path) -> None:
-    wanted = {name: tuple(value.shape) for name, value in network.state_dict().items()}
-    found = {name: tuple(value.shape) for name, value in weights.items()}
-    if wanted != found:
-        names = sorted(set(wanted.items()) ^ set(found.items()))[:3]
-        raise PriorError(
-            f"the weights in {folder} do not fit the card's architecture; differences at "
-            f"{', '.join(f'{name} {shape}' for name, shape in names)}."
-        )
-    if any(not bool(torch.isfinite(value).all()) for value in weights.values()):
-        raise PriorError(f"the weights in {folder} hold infinities or NaNs.")
-    network.load_state_dict(weights)
+def _is_package(folder: Path) -> bool:
+    """Whether a folder is meant to be a package: it has a card, or weights that lack theirs."""
+    return any(os.path.lexists(folder / name) for name in (CARD_FILE, WEIGHTS_FILE))

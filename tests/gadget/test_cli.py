@@ -456,27 +456,6 @@ def test_a_demo_in_a_file_ends_with_1(run, tmp_path):
     assert "Cannot make the folder" in err
 
 
-def test_train_refuses_what_it_cannot_use(run, tmp_path):
-    config = tmp_path / "train.yaml"
-    config.write_text("name: small\n")
-    data = tmp_path / "images.npz"
-    np.savez(data, other=np.zeros(3))
-
-    code, _, err = run("train", config, "--data", data, "--out", tmp_path / "new", "--device", "cpu")
-    assert code == 1
-    assert "no image_sqrt_u8" in err
-
-    code, _, err = run("train", config, "--data", data, "--out", tmp_path, "--device", "cpu")
-    assert code == 2
-    assert "exists; name a new folder" in err
-
-    config.write_text("nam: small\nbatch: 0\n")
-    code, _, err = run("train", config, "--data", data, "--out", tmp_path / "new", "--device", "cpu")
-    assert code == 1
-    assert "has 3 faults" in err
-    assert "Did you mean name?" in err
-
-
 def test_a_trained_prior_can_be_used_at_once(run, scan, tmp_path):
     """A run of two updates: a bad prior, but a complete one."""
     config, data, out = tmp_path / "train.yaml", tmp_path / "images.npz", tmp_path / "small"
@@ -491,7 +470,9 @@ def test_a_trained_prior_can_be_used_at_once(run, scan, tmp_path):
         "--set",
         "data.patch=32",
         "--set",
-        "data.fourier_crop=[64]",
+        "data.resolutions=[1.0]",
+        "--set",
+        "bookkeeping.picture_every=null",
     )
 
     code, _, err = run("train", config, "--data", data, "--out", out, "--device", "cpu", *changes)

@@ -1,0 +1,276 @@
+"""``evaluate`` on tiny scans: what it prints and writes, that it repeats, and what it refuses."""
+
+import csv
+import math
+
+import h5py
+import numpy as np
+import pytest
+
+from gadget.cli import main
+from gadget.scan_writer import write_scan
+from reconlib.evaluation.bart import Bart
+from reconlib.simulation.scan import simulate_head_scan
+from reconlib.simulation.scan_settings import ScanSettings
+
+MATRIX = (48, 40)
+QUICK = ("--set", "solver.iterations=2", "--device", "cpu")
+
+
+def simulated(seed, pattern="full"):
+    return simulate_head_scan(
+        ScanSettings(matrix=MATRIX, fov_mm=(240.0, 200.0), n_coils=3, pattern=pattern, noise=0.01, seed=seed)
+    )
+
+
+@pytest.fixture(scope="module")
+def scans(tmp_path_factory):
+    """Two fully sampled scans, as k-space and as ISMRMRD, and one that is not."""
+    folder = tmp_path_factory.mktemp("scans")
+    for name, seed in (("first", 1), ("second", 2)):
+        np.save(folder / f"{name}.npy", simulated(seed).kspace.samples[0].numpy())
+    write_scan(folder / "recorded.h5", simulated(3))
+    write_scan(folder / "accelerated.h5", simulated(3, "random"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """An archive whose validating images are marked."""
+    rng = np.random.default_rng(0)
+    y, x = np.meshgrid(np.linspace(-1, 1, 48), np.linspace(-1, 1, 40), indexing="ij")
+    ground = ((x**2 + y**2 < 0.8) * (0.4 + 0.3 * (x > 0.1)))[None] + 0.01 * rng.random((4, 48, 40))
+    path = tmp_path_factory.mktemp("images") / "heads.npz"
+    np.savez(
+        path,
+        images=ground.astype(np.float32),
+        subject=np.array(["a", "a", "b", "c"]),
+        validation=np.array([False, False, True, True]),
+    )
+    return path
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Return a function that runs the command and returns exit code, stdout and stderr."""
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("TERM", "dumb")
+
+    def run_command(*arguments):
+        with pytest.raises(SystemExit) as ended:
+            main(["evaluate", *map(str, arguments)])
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run_command
+
+
+def rows_of(folder):
+    with (folder / "table.csv").open() as file:
+        return [
+            {key: value for key, value in row.items() if key != "seconds"} for row in csv.DictReader(file)
+        ]
+
+
+def numpy_psnr_of_zero_filling(kspace, mask):
+    """PSNR after one scale fit, by numpy alone."""
+
+    def root_sum_of_squares(samples):
+        axes = (-2, -1)
+        shifted = np.fft.ifftshift(samples, axes=axes)
+        return np.sqrt((np.abs(np.fft.ifft2(shifted, norm="ortho")) ** 2).sum(axis=0))
+
+    image, reference = root_sum_of_squares(kspace * mask), root_sum_of_squares(kspace)
+    image = image * (image * reference).sum() / (image**2).sum()
+    return 20 * math.log10(reference.max() / np.sqrt(((image - reference) ** 2).mean()))
+
+
+def cartesian_mask(n_lines, fraction):
+    """The lines of the documentation, written out once more."""
+    n = round(fraction * n_lines)
+    first = (n_lines - n + 1) // 2
+    lines = np.random.default_rng(42).uniform(size=n_lines) < (n_lines / 4 - n) / (n_lines - n)
+    lines[first : first + n] = True
+    return lines
+
+
+def test_zero_filling_has_the_numbers_that_numpy_gives(run, scans, tmp_path):
+    code, out, err = run(
+        scans / "first.npy",
+        *("--out", tmp_path, "--methods", "zero-filled", "--no-pictures"),
+        *("--patterns", "cartesian-4,cartesian-4-swapped,cartesian-4-acl4"),
+    )
+    assert code == 0
+    assert "first: noise level" in err
+    assert "| mean of 3 " in out
+    kspace = np.load(scans / "first.npy")
+    masks = [
+        cartesian_mask(48, 0.08)[:, None],
+        cartesian_mask(40, 0.08)[None],
+        cartesian_mask(48, 0.04)[:, None],
+    ]
+    found = [float(row["PSNR"]) for row in rows_of(tmp_path)]
+    assert found == pytest.approx([numpy_psnr_of_zero_filling(kspace, mask) for mask in masks], abs=1e-3)
+
+
+def test_two_runs_give_the_same_numbers_and_a_third_reads_them(run, scans, tmp_path):
+    arguments = (
+        scans / "first.npy",
+        *("--methods", "zero-filled,tv,map", "--patterns", "cartesian-4,gaussian-8", "--no-pictures"),
+        *QUICK,
+    )
+    assert run(*arguments, "--out", tmp_path / "a")[0] == 0
+    assert run(*arguments, "--out", tmp_path / "b")[0] == 0
+    first = rows_of(tmp_path / "a")
+    assert first == rows_of(tmp_path / "b")
+    kept = (tmp_path / "a" / "rows.jsonl").read_text()
+    assert run(*arguments, "--out", tmp_path / "a")[0] == 0
+    assert (tmp_path / "a" / "rows.jsonl").read_text() == kept
+    assert rows_of(tmp_path / "a") == first
+    learned = [row for row in first if row["method"] == "MAP brain-local"]
+    assert len(learned) == 2
+    for row in learned:
+        assert float(row["R per pixel"]) > 0
+        assert float(row["R of reference"]) > 0
+        assert 0 < float(row["null space %"]) < 100
+    assert run(*arguments, "--out", tmp_path / "a", "--set", "seed=7")[0] == 0
+    assert len((tmp_path / "a" / "rows.jsonl").read_text().splitlines()) == 6 + 4
+
+
+def test_a_recorded_scan_is_prewhitened_and_compared_with_its_truth_on_request(run, scans, tmp_path):
+    arguments = (scans / "recorded.h5", "--methods", "zero-filled", "--patterns", "radial-45")
+    code, _, err = run(*arguments, "--out", tmp_path / "rss")
+    assert code == 0
+    assert "recorded: noise level 1, from the noise readouts" in err
+    assert run(*arguments, "--out", tmp_path / "truth", "--reference", "truth", "--no-pictures")[0] == 0
+    by_samples, by_truth = (float(rows_of(tmp_path / name)[0]["PSNR"]) for name in ("rss", "truth"))
+    assert by_samples != by_truth
+    panels = sorted(path.name for path in (tmp_path / "rss").glob("*.png"))
+    assert panels == ["recorded_radial-45.png", "recorded_radial-45_mask.png"]
+
+
+def test_the_single_coil_study_says_what_it_is(run, images, tmp_path):
+    code, out, err = run(
+        images,
+        *("--study", "single-coil", "--out", tmp_path, "--methods", "zero-filled,tv", "--no-pictures"),
+        *("--slices", "2", "--noise-factor", "3", *QUICK),
+    )
+    assert code == 0
+    assert "times the image's own" in err
+    assert "| mean of 8 " in out
+    rows = rows_of(tmp_path)
+    assert {row["scan"] for row in rows} == {"heads image 2", "heads image 3"}  # those that validate
+    assert {row["pattern"] for row in rows} == {"random-3", "cartesian-4", "spiral-5", "radial-45"}
+    about = (tmp_path / "table.md").read_text()
+    assert about.startswith("Simulated scans: one coil of sensitivity 1")
+    assert "heads image 2: noise level added, 3.0 times" in about
+
+
+def test_intensities_are_calibrated_on_other_scans_only(run, scans, tmp_path):
+    arguments = (
+        scans / "first.npy",
+        *("--methods", "zero-filled", "--patterns", "radial-45", "--out", tmp_path, "--no-pictures"),
+    )
+    assert run(*arguments, "--calibrate-on", scans / "second.npy")[0] == 0
+    assert [row["method"] for row in rows_of(tmp_path)] == ["zero-filled", "zero-filled, calibrated"]
+    plain, corrected = (float(row["PSNR"]) for row in rows_of(tmp_path))
+    assert corrected > plain
+    code, _, err = run(*arguments, "--calibrate-on", scans / "first.npy")
+    assert code == 2
+    assert "calibrate on other scans" in err
+
+
+def test_without_bart_its_rows_are_missing_and_that_is_said(run, scans, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, _, err = run(
+        scans / "first.npy",
+        *(
+            "--methods",
+            "zero-filled,bart",
+            "--patterns",
+            "radial-45",
+            "--out",
+            tmp_path / "out",
+            "--no-pictures",
+        ),
+    )
+    assert code == 0
+    assert "bart is not on the PATH: its rows are left out." in err
+    assert [row["method"] for row in rows_of(tmp_path / "out")] == ["zero-filled"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(Bart.find() is None, reason="bart is not on the PATH")
+def test_bart_has_rows_at_its_best_weights_and_a_best(run, scans, tmp_path):
+    code, _, _ = run(
+        scans / "first.npy",
+        *("--methods", "bart", "--patterns", "radial-45", "--out", tmp_path, "--no-pictures"),
+    )
+    assert code == 0
+    rows = {row["method"]: row for row in rows_of(tmp_path)}
+    assert list(rows) == [
+        "BART ESPIRiT + l1-wavelet (oracle)",
+        "BART ESPIRiT + TV (oracle)",
+        "BART NLINV (oracle)",
+        "BART's best (oracle)",
+    ]
+    qualities = {name: float(row["PSNR"]) for name, row in rows.items()}
+    assert qualities["BART's best (oracle)"] == max(qualities.values())
+    assert min(qualities.values()) > 20
+
+
+def test_an_accelerated_scan_is_refused(run, scans, tmp_path):
+    code, _, err = run(scans / "accelerated.h5", "--out", tmp_path, "--methods", "zero-filled")
+    assert code == 1
+    assert "was measured" in err
+    assert "fully sampled scan" in err
+
+
+def test_a_broken_prior_is_told_in_a_line(run, scans, tmp_path):
+    code, _, err = run(
+        scans / "first.npy", "--out", tmp_path, "--methods", "map", "--prior", tmp_path / "none"
+    )
+    assert code == 1
+    assert "has no card.yaml" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--patterns", "cartesian-5"), "there is no pattern 'cartesian-5'"),
+        (("--patterns", ","), "no pattern is named"),
+        (("--methods", "magic"), "there is no method 'magic'"),
+        (("--set", "solver.iterations=0"), "iterations"),
+        (("--study", "single-coil", "--reference", "truth"), "do not go with --study single-coil"),
+    ],
+)
+def test_misuse_is_refused_before_any_work(run, scans, tmp_path, arguments, message):
+    code, _, err = run(scans / "first.npy", "--out", tmp_path / "out", *arguments)
+    assert code == 2
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_k_space_is_no_magnitude_image(run, scans, tmp_path):
+    code, _, err = run(scans / "first.npy", "--study", "single-coil", "--out", tmp_path)
+    assert code == 1
+    assert "complex" in err
+
+
+def test_fastmri_files_are_read_with_their_readout_along_y(run, tmp_path):
+    kspace = simulated(4).kspace.samples.numpy()
+    with h5py.File(tmp_path / "knee.h5", "w") as file:
+        file["kspace"] = kspace.swapaxes(-1, -2)  # (slice, coil, kx, ky)
+    np.save(tmp_path / "same.npy", kspace[0])
+    arguments = (
+        "--methods",
+        "zero-filled",
+        "--patterns",
+        "cartesian-4",
+        "--out",
+        tmp_path / "out",
+        "--no-pictures",
+    )
+    assert run(tmp_path / "knee.h5", tmp_path / "same.npy", *arguments)[0] == 0
+    knee, same = rows_of(tmp_path / "out")
+    assert knee["PSNR"] == same["PSNR"]
