@@ -1,5 +1,6 @@
 """Run an evaluation: every case with every method, kept row by row, then tables and pictures."""
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +15,7 @@ from gadget.kept_rows import KeptRows, identity_of_case
 from gadget.whole_file import write_whole_file
 from reconlib.evaluation.bart import BartError
 from reconlib.evaluation.best_weight import BART_NAMES
+from reconlib.evaluation.intensity_calibration import CalibrationError
 from reconlib.evaluation.study import Case, Method, MethodImage, run_method
 from reconlib.evaluation.summary import DIGITS, Row, case_table, mean_table, psnr_table, with_best_of
 from reconlib.evaluation.tables import ResultTable
@@ -57,7 +59,8 @@ def run_evaluation(
 
     Rows are kept in ``rows.jsonl``, images in ``images/``: an evaluation that was interrupted goes on where
     it stopped, and one that is repeated with the same settings and priors is read, not computed. A method
-    that fails on a case (BART) leaves a row with the reason. ``about`` stands above the tables.
+    that fails on a case (BART) leaves a row with the reason, and is tried again in the next run. ``about``
+    stands above the tables.
     """
     kept = KeptRows(folder)
     rows: list[Row] = []
@@ -94,7 +97,7 @@ def _row(case: Case, name: str, method: Method, stored: Path, maps: Path | None)
     row: Row = {"scan": case.scan.name, "pattern": case.pattern, "method": name}
     try:
         result, numbers = run_method(method, case)
-    except BartError as error:
+    except (BartError, CalibrationError) as error:
         return row | {"failed": str(error)}
     _store(stored, result)
     if maps is not None and result.coils is not None and result.coils.shape[1] > 1:
@@ -105,9 +108,11 @@ def _row(case: Case, name: str, method: Method, stored: Path, maps: Path | None)
 def _store(path: Path, result: MethodImage) -> None:
     try:
         path.parent.mkdir(exist_ok=True)
-        np.save(path, result.image[0, 0].float().numpy(), allow_pickle=False)
     except OSError as error:
-        raise FileError(f"Cannot write {path}: {error}.") from error
+        raise FileError(f"Cannot make the folder {path.parent}: {error}.") from error
+    buffer = io.BytesIO()
+    np.save(buffer, result.image[0, 0].float().numpy(), allow_pickle=False)
+    write_whole_file(path, buffer.getbuffer(), overwrite=True)
 
 
 def _save_pictures(folder: Path, case: Case, images: Mapping[str, NDArray[np.float32]]) -> list[Path]:

@@ -18,8 +18,18 @@ from reconlib.evaluation.study import Case
 from reconlib.evaluation.summary import Row
 
 ROWS_FILE = "rows.jsonl"
-COMPUTING = ("evaluation", "joint", "energies", "operators", "reconstruction.py", "kspace.py")
-"""Parts of reconlib that numbers depend on."""
+COMPUTING = (
+    "joint",
+    "energies",
+    "operators",
+    "reconstruction.py",
+    "kspace.py",
+    *(
+        f"evaluation/{name}.py"
+        for name in ("study", "best_weight", "bart", "metrics", "null_space", "intensity_calibration")
+    ),
+)
+"""Parts of reconlib that numbers depend on; scans and masks are in a key as they are."""
 
 
 class KeptRows:
@@ -37,8 +47,8 @@ class KeptRows:
         self._rows = _read(folder / ROWS_FILE)
 
     def get(self, key: str, make: Callable[[], Row]) -> Row:
-        """Return the row of that key, made and kept where it is not there yet."""
-        if key not in self._rows:
+        """Return the row of that key, made and kept where it is not there yet or failed before."""
+        if "failed" in self._rows.get(key, {"failed": ""}):
             row: Row = {"key": key, **make()}
             if self._path is not None:
                 try:

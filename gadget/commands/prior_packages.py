@@ -100,4 +100,5 @@ def import_published(
         card = published.import_published(
             checkpoint, out, name=name, contrast=contrast, array_order=array_order, key=key
         )
-    typer.echo(f"{out}: prior {card.name} {card.version}; use it with --prior {out}")
+    folder = str(out) if "/" in str(out) else f"./{out}"  # a bare word would be taken for a name
+    typer.echo(f"{out}: prior {card.name} {card.version}; use it with --prior {folder}")

@@ -47,7 +47,7 @@ def pseudo_spiral_mask(matrix: tuple[int, int], *, acceleration: float | int = 5
 
 
 def random_points_mask(matrix: tuple[int, int], *, acceleration: float | int = 3.0, seed: int = 42) -> Tensor:
-    """Return points drawn evenly from the grid without replacement: every 1 of ``acceleration``."""
+    """Return 1 of ``acceleration`` points, drawn evenly without replacement; the centre is always there."""
     return _drawn(matrix, np.ones(matrix), acceleration, seed)
 
 
@@ -77,12 +77,16 @@ def _points(matrix: tuple[int, int], y: NDArray[np.float64], x: NDArray[np.float
 def _drawn(
     matrix: tuple[int, int], density: NDArray[np.float64], acceleration: float | int, seed: int
 ) -> Tensor:
-    """Weighted draw without replacement (Efraimidis and Spirakis, Inf Process Lett 97:181, 2006)."""
+    """Weighted draw without replacement (Efraimidis and Spirakis, Inf Process Lett 97:181, 2006).
+
+    The centre of k-space is always among the points: without it the mean of the image is unknown.
+    """
     _check_acceleration(acceleration)
     _check_matrix(matrix)
     n_points = max(1, round(density.size / acceleration))
     uniform = np.random.default_rng(seed).uniform(size=matrix)
     keys = np.log(uniform) / density
+    keys[matrix[0] // 2, matrix[1] // 2] = np.inf
     chosen = np.argsort(keys, axis=None)[-n_points:]
     mask = torch.zeros(density.size, dtype=torch.bool)
     mask[torch.from_numpy(chosen.copy())] = True

@@ -1,9 +1,9 @@
 r"""Correct intensities by a curve that was fitted on other scans.
 
 A reconstruction may have a bias that depends on brightness alone. The paper corrects it with a spline from
-the intensity of the reconstruction to that of the reference; here it is a cubic least-squares spline over
-intensities that are divided by the image's own 99.9th percentile, so that the brightness of a scan does not
-matter. It never sees the reference of the scan that it is used on.
+the intensity of the reconstruction to that of the reference; here it is a monotone cubic one, so that no two
+intensities change places, over intensities that are divided by the image's own 99.9th percentile, so that
+the brightness of a scan does not matter. It never sees the reference of the scan that it is used on.
 """
 
 from collections.abc import Callable, Sequence
@@ -12,22 +12,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy.interpolate import BSpline, make_lsq_spline
+from scipy.interpolate import PchipInterpolator
 from torch import Tensor
 
 from reconlib.evaluation.metrics import fit_scale
 from reconlib.evaluation.study import Case, Method, MethodImage
 
 PERCENTILE = 99.9
-N_INNER_KNOTS = 6
-DEGREE = 3
+N_BINS = 24
+"""Even steps of intensity up to the brightest pixel."""
+FEWEST_PIXELS = 10
+"""In a step that counts."""
+FEWEST_KNOTS = 4
+
+
+class CalibrationError(ValueError):
+    """No curve can be fitted; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IntensityCurve:
     """A spline from relative intensity to relative intensity; straight on outside the range of the fit."""
 
-    spline: BSpline
+    spline: PchipInterpolator
     lowest: float
     highest: float
 
@@ -43,26 +50,54 @@ class IntensityCurve:
 def fit_intensity_curve(pairs: Sequence[tuple[Tensor, Tensor]]) -> IntensityCurve:
     """Fit the curve to images and their references, real (1, 1, y, x) each, at least one pair.
 
-    Each reference is first brought to the image's scale by one least-squares factor. Knots lie at even
-    quantiles of the intensities of the image, zero apart.
+    Each reference is first brought to the image's scale by one least-squares factor. The knots are the means
+    of image and reference in even steps of the image's intensity; where the means of the reference fall,
+    neighbours are pooled until they do not (isotonic regression), and a monotone cubic spline goes through
+    them.
+
+    Raises
+    ------
+    CalibrationError
+        There is no pair, or the intensities differ too little.
+
+    References
+    ----------
+    Fritsch and Butland, SIAM J Sci Stat Comput 5:300 (1984).
     """
-    if not pairs:
-        raise ValueError("An intensity curve needs at least one pair of image and reference.")
-    found, wanted = [], []
+    found, wanted = [np.zeros(0)], [np.zeros(0)]
     for image, reference in pairs:
+        if not bool(torch.isfinite(image).all()) or not bool((image > 0).any()):
+            raise CalibrationError("An intensity curve cannot be fitted to an image of zeros or NaNs.")
         scale = _brightness(image)
         found.append((image.double() / scale).numpy().ravel())
         wanted.append((reference.double() * fit_scale(reference, image) / scale).numpy().ravel())
     x, y = np.concatenate(found), np.concatenate(wanted)
-    order = np.argsort(x, kind="stable")
-    x, y = x[order], y[order]
-    levels = np.linspace(0, 1, N_INNER_KNOTS + 2)[1:-1]
-    inner: NDArray[np.float64] = np.unique(np.quantile(x[x > 0], levels)) if (x > 0).any() else np.array([])
-    inner = inner[(inner > x[0]) & (inner < x[-1])]
-    if len(inner) < N_INNER_KNOTS:
-        raise ValueError("The images have too few different intensities to fit a curve to.")
-    knots = np.r_[(x[0],) * (DEGREE + 1), inner, (x[-1],) * (DEGREE + 1)]
-    return IntensityCurve(make_lsq_spline(x, y, knots, DEGREE), float(x[0]), float(x[-1]))
+    steps = np.linspace(0.0, x.max(initial=1e-30), N_BINS + 1)[1:-1]
+    bins = np.digitize(x, steps)
+    counts = np.bincount(bins, minlength=N_BINS)
+    used = counts >= FEWEST_PIXELS
+    if int(used.sum()) < FEWEST_KNOTS:
+        raise CalibrationError(
+            f"An intensity curve needs pixels at {FEWEST_KNOTS} levels of intensity or more; these images "
+            f"have them at {int(used.sum())}. Calibrate on scans with a full range."
+        )
+    knots, values = (np.bincount(bins, z, N_BINS)[used] / counts[used] for z in (x, y))
+    return IntensityCurve(
+        PchipInterpolator(knots, _rising(values, counts[used])), float(knots[0]), float(knots[-1])
+    )
+
+
+def _rising(values: NDArray[np.float64], weights: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the closest values, in weighted squares, that do not fall: neighbours are pooled."""
+    pools: list[tuple[float, int, int]] = []  # mean, weight, length
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mean, total, length = value, weight, 1
+        while pools and pools[-1][0] >= mean:
+            before, its_weight, its_length = pools.pop()
+            mean = (before * its_weight + mean * total) / (its_weight + total)
+            total, length = total + its_weight, length + its_length
+        pools.append((mean, total, length))
+    return np.concatenate([np.full(length, mean) for mean, _, length in pools])
 
 
 def calibrated(method: Method, others: Callable[[Case], Sequence[Case]]) -> Method:

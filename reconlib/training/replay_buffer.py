@@ -27,7 +27,7 @@ class ReplayBuffer:
         fresh: Callable[[int], Tensor],
         *,
         keep_chance: float,
-        shuffle_every: int,
+        shuffle_every: int | None,
         generator: torch.Generator,
         held: Tensor | None = None,
     ) -> None:
@@ -76,7 +76,7 @@ class ReplayBuffer:
         images = self._fresh(n)
         for image in images:
             self.n_replaced += 1
-            if self.n_replaced % self._shuffle_every == 0:
+            if self._shuffle_every is not None and self.n_replaced % self._shuffle_every == 0:
                 self._shuffle(image)
         return images
 

@@ -105,8 +105,11 @@ class MaximumLikelihoodSettings(_Section):
         default=0.99,
         description="chance that a sample goes back to the buffer; else a data image takes its place",
     )
-    shuffle_every: Count = Field(
-        default=2, description="every so-manieth replacement has its pixels shuffled; 1: all of them"
+    shuffle_every: Count | None = Field(
+        default=2,
+        description="every so-manieth replacement has its pixels shuffled; null: none. Chains from shuffled "
+        "pixels take long to arrive: after a warm start, or in a short run, they spoil the energy; set null "
+        "then, and a buffer of a few batches",
     )
 
 

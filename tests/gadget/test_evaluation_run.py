@@ -131,6 +131,8 @@ def test_what_bart_cannot_do_leaves_a_row_with_the_reason(tmp_path, cases):
     assert failed == [("one", tv), ("two", wavelet), ("two", tv)]
     best = {row["pattern"]: row for row in result.rows if row["method"] == BEST_OF_BART}
     assert (best["one"]["best of"], best["two"]["best of"]) == (wavelet, nlinv)
+    again = {wavelet: NamedMethod(Counting(0.3), "w")}
+    assert not any("failed" in row for row in run_evaluation(tmp_path, cases, again, pictures=False).rows)
     assert BEST_OF_BART not in (tmp_path / ROWS_FILE).read_text()
 
 

@@ -41,6 +41,12 @@ def test_half_a_line_of_a_run_that_was_killed_is_made_anew(tmp_path):
     assert KeptRows(tmp_path).get("b", never)["PSNR"] == 2.0
 
 
+def test_a_row_that_failed_is_made_again(tmp_path):
+    KeptRows(tmp_path).get("a", lambda: {"failed": "took more than 600 s"})
+    assert KeptRows(tmp_path).get("a", lambda: {"PSNR": 1.0})["PSNR"] == 1.0
+    assert KeptRows(tmp_path).get("a", never) == {"key": "a", "PSNR": 1.0}
+
+
 @pytest.mark.parametrize("line", ["no json", '{"PSNR": 1.0}', "[1]"])
 def test_a_line_that_is_no_row_is_named(tmp_path, line):
     (tmp_path / ROWS_FILE).write_text('{"key": "a"}\n' + line + "\n")

@@ -198,7 +198,7 @@ def test_what_is_no_archive_is_not_installed(run, tmp_path):
     assert run("prior", "install", tmp_path / "none.zip")[0] == 2
 
 
-def test_a_checkpoint_is_imported(run, tmp_path):
+def test_a_checkpoint_is_imported(run, tmp_path, monkeypatch):
     widths = [48, 48, 144, 240, 432, 768, 1344]
     shapes = [(48, 1, 3, 3), (48, 48, 3, 3)]
     for stage in range(1, 6):
@@ -223,6 +223,8 @@ def test_a_checkpoint_is_imported(run, tmp_path):
     assert code == 1
     assert "at the top are 'other'" in err
     assert not (tmp_path / "c").exists()
+    monkeypatch.chdir(tmp_path)
+    assert "--prior ./here" in run(*arguments[:-1], "here")[1]
 
 
 def test_draws_are_written_as_a_grid_and_as_numbers(run, tmp_path):

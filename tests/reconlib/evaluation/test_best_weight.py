@@ -1,5 +1,6 @@
 """The search for the best weight, with qualities that are written down."""
 
+import itertools
 import math
 
 import pytest
@@ -20,7 +21,7 @@ from reconlib.evaluation.study import Case, FullScan, MethodImage
 
 def test_seven_factors_two_apart_are_tried():
     assert len(FACTORS) == 7
-    assert all(b / a == 2 for a, b in zip(FACTORS, FACTORS[1:], strict=False))
+    assert all(b / a == 2 for a, b in itertools.pairwise(FACTORS))
     assert list(search_factors(lambda factor: -abs(math.log2(factor)))) == list(FACTORS)
 
 
@@ -38,8 +39,8 @@ def test_a_quality_that_grows_for_ever_ends_the_search():
 
 
 def test_a_quality_that_is_no_number_is_the_worst():
-    tried = search_factors(lambda factor: math.nan if factor >= 1 else factor)
-    assert best_factor(tried) == 0.5
+    assert best_factor(search_factors(lambda factor: math.nan if factor >= 1 else factor)) == 0.5
+    assert best_factor(search_factors(lambda factor: math.nan if factor <= 1 else -factor)) == 2.0
 
 
 @pytest.fixture
@@ -72,10 +73,10 @@ class Recorded(Bart):
     def nlinv(self, samples, newton_steps):
         return BartImage(image=wrong_by(self_case[0], abs(newton_steps - 9) / 10), coils=samples)
 
-    def espirit_maps(self, samples):
+    def espirit_maps(self, samples):  # noqa: ARG002 - the signature is BART's
         raise BartError("not asked for maps")
 
-    def pics(self, samples, maps, regulariser, iterations=100):
+    def pics(self, samples, maps, regulariser, iterations=100):  # noqa: ARG002 - the signature is BART's
         weight = float(regulariser.rpartition(":")[2])
         return BartImage(image=wrong_by(self_case[0], abs(math.log2(weight / 0.04))), coils=maps)
 

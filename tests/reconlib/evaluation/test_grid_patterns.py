@@ -115,6 +115,12 @@ def test_drawn_points_have_exactly_their_number_and_depend_on_the_seed():
     assert not torch.equal(random_points_mask((50, 44), seed=1), random_points_mask((50, 44), seed=2))
 
 
+@pytest.mark.parametrize("matrix", [(256, 256), (256, 216), (33, 40)], ids=str)
+@pytest.mark.parametrize("name", list(PATTERNS))
+def test_the_centre_of_k_space_is_always_measured(name, matrix):
+    assert bool(PATTERNS[name](matrix)[0, 0, matrix[0] // 2, matrix[1] // 2])
+
+
 def test_gaussian_points_are_as_dense_as_a_gaussian():
     """At a low share, draws without replacement follow the density: mean square radius 2 width^2."""
     n = 200

@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from reconlib.evaluation.intensity_calibration import calibrated, fit_intensity_curve
-from reconlib.evaluation.metrics import psnr_after_scale_fit
+from reconlib.evaluation.intensity_calibration import (
+    CalibrationError,
+    _rising,
+    calibrated,
+    fit_intensity_curve,
+)
+from reconlib.evaluation.metrics import fit_scale, psnr_after_scale_fit
 from reconlib.evaluation.study import Case, FullScan, MethodImage
 
 
@@ -46,10 +51,33 @@ def test_beyond_the_range_of_the_fit_the_curve_goes_straight_on():
 
 
 def test_too_few_intensities_are_refused():
-    with pytest.raises(ValueError, match="too few different intensities"):
+    with pytest.raises(
+        CalibrationError, match="at 4 levels of intensity or more; these images have them at 1"
+    ):
         fit_intensity_curve([(torch.ones(1, 1, 8, 8), torch.ones(1, 1, 8, 8))])
-    with pytest.raises(ValueError, match="at least one pair"):
+    with pytest.raises(CalibrationError, match="these images have them at 0"):
         fit_intensity_curve([])
+    with pytest.raises(CalibrationError, match="an image of zeros or NaNs"):
+        fit_intensity_curve([(picture(1) * float("nan"), picture(1))])
+
+
+def test_no_two_intensities_change_places():
+    image = picture(1)
+    wavy = image + 0.3 * torch.sin(20 * image)  # falls in places
+    curve = fit_intensity_curve([(image, wavy)])
+    ramp = torch.linspace(0, 1.2, 1200).reshape(1, 1, 40, 30)
+    corrected = curve(ramp).flatten().numpy()
+    assert (np.diff(corrected) >= -1e-6).all()
+    # where the curve was pooled it is the isotonic regression, which leaves the overall mean as it is
+    assert float(curve(image).mean()) == pytest.approx(
+        float((wavy * fit_scale(wavy, image)).mean()), rel=0.01
+    )
+
+
+def test_pooling_is_isotonic_regression():
+    pooled = _rising(np.array([1.0, 3.0, 2.0, 4.0, 0.0]), np.array([1, 1, 3, 1, 1]))
+    assert pooled.tolist() == pytest.approx([1.0, *[13 / 6] * 4])
+    assert _rising(np.array([1.0, 2.0, 5.0]), np.array([1, 1, 1])).tolist() == [1.0, 2.0, 5.0]
 
 
 def case(seed, pattern="p"):

@@ -131,11 +131,19 @@ def test_the_joint_estimate_is_that_of_reconstruct_with_energies_at_its_scale(ca
     scaled = direct.image.real.numpy() * direct.scale[0]
     assert result.facts["R per pixel"] == pytest.approx((scaled**2).mean() / 2, rel=1e-5)
     image, reference = direct.image.abs().double().numpy(), case.reference.double().numpy()
-    to_image = (image * reference).sum() / (reference**2).sum()
     # the fit goes from image to reference; its inverse brings the reference to the image
     to_image = (image**2).sum() / (image * reference).sum()
     like_image = reference * to_image * direct.scale[0]
     assert result.facts["R of reference"] == pytest.approx((like_image**2).mean() / 2, rel=1e-4)
+
+
+def test_the_seed_is_that_of_the_noise_in_the_priors_gradient(case):
+    noisy, settings = prior(gradient_noise_std=0.1), ReconstructionSettings(iterations=3)
+    images = [joint(noisy, settings, seed=seed)(case).image for seed in (4, 4, 5)]
+    assert torch.equal(images[0], images[1])
+    assert not torch.equal(images[0], images[2])
+    direct = reconstruct(case.kspace, prior=noisy, settings=settings, seed=5)
+    assert torch.equal(images[2], direct.image.abs())
 
 
 def test_total_variation_has_no_energies_in_its_facts(case):

@@ -81,7 +81,7 @@ def test_every_second_replacement_is_shuffled_and_shuffles_differ(generator):
     assert marks == [i % 2 == 1 for i in range(84)], "some at a time, and the count goes on"
 
 
-@pytest.mark.parametrize(("every", "expected"), [(1, 60), (3, 20), (10**9, 0)])
+@pytest.mark.parametrize(("every", "expected"), [(1, 60), (3, 20), (None, 0)])
 def test_shuffling_can_be_made_rarer(every, expected, generator):
     assert int(is_shuffled(buffer(60, generator, shuffle_every=every).peek(60)).sum()) == expected
 

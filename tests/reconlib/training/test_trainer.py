@@ -80,9 +80,8 @@ def test_whole_images_that_are_not_square_are_learned_from(tmp_path):
     assert result.long_chain_gap is not None
 
 
-@pytest.mark.parametrize(
-    "objective", ["maximum-likelihood", pytest.param("score-matching", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["maximum-likelihood", "score-matching"])
 def test_pictures_are_drawn_and_change_nothing(objective, tmp_path):
     with_pictures = small_settings(objective, bookkeeping={"picture_every": 12})
     result = run(with_pictures, tmp_path / "with")
