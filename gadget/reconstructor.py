@@ -135,8 +135,8 @@ class Reconstructor:
         n_coils = slices[0].samples.shape[1]
         if settings.coils == "fixed" and n_coils != 1:
             raise SettingsError(
-                f"coils: 'fixed' is for scans of a single coil, whose map is 1; this scan has {n_coils} coils. "
-                "Set coils to joint."
+                f"coils: 'fixed' is for scans of a single coil, whose map is 1; this scan has {n_coils} "
+                "coils. Set coils to joint."
             )
         started = self._clock()
         limit = settings.solver.time_limit_s

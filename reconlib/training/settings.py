@@ -74,6 +74,10 @@ class ScoreMatchingSettings(_Section):
     noise_range: tuple[Positive, Positive] = Field(
         default=(0.006, 0.2), description="noise levels, drawn log-uniformly"
     )
+    disturbed: Annotated[float, Field(ge=0, le=1)] = Field(
+        default=0.0,
+        description="share of images that are disturbed beyond the noise (reconlib.training.disturbances)",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> "ScoreMatchingSettings":

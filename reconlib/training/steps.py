@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from reconlib.energies.protocol import Energy
 from reconlib.posterior.langevin import unadjusted_langevin
 from reconlib.training.distributed import Processes
+from reconlib.training.disturbances import disturbed
 from reconlib.training.guard import UpdateSeen
 from reconlib.training.networks import as_energy
 from reconlib.training.objectives import EnergyGap, ScoreMatching
@@ -86,8 +87,11 @@ class ScoreMatchingStep:
         noise = torch.randn(clean.shape, generator=self._generator, device=clean.device)
         low, high = (math.log(v) for v in self._settings.score_matching.noise_range)
         uniform = torch.rand(len(clean), generator=self._generator, device=clean.device)
+        noise_level = torch.exp(low + (high - low) * uniform)
+        if share := self._settings.score_matching.disturbed:
+            clean, noise = disturbed(clean, noise, noise_level, share, self._generator)
         with _precision(clean, self._settings):
-            loss = self._loss(clean, noise, torch.exp(low + (high - low) * uniform))
+            loss = self._loss(clean, noise, noise_level)
         loss.backward()
         return UpdateSeen(gradient_norm=0.0, loss=loss.item())
 
