@@ -1,5 +1,6 @@
 """Fixtures and settings that all tests share."""
 
+import logging
 import os
 from pathlib import Path
 
@@ -29,3 +30,14 @@ def data_folder() -> Path:
     if not (path / "kspace").is_dir():
         pytest.fail(f"GADGETRON_EBM_DATA={folder} has no folder 'kspace'")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before():
+    """Undo what a command sets up."""
+    loggers = [logging.getLogger(name) for name in (None, "gadget", "reconlib")]
+    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
+    yield
+    for logger, level, handlers in before:
+        logger.setLevel(level)
+        logger.handlers[:] = handlers

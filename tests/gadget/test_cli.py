@@ -1,7 +1,6 @@
 """The command line: what it prints where, and its exit codes."""
 
 import io
-import logging
 import os
 import re
 import socket
@@ -19,17 +18,6 @@ from gadget.cli import main
 from reconlib.joint.outcome import Outcome
 
 QUICK = ("--prior", "tv", "--set", "solver.iterations=2", "--device", "cpu")
-
-
-@pytest.fixture(autouse=True)
-def _logging_as_before():
-    """Undo what a command sets up."""
-    loggers = [logging.getLogger(name) for name in (None, "gadget", "reconlib")]
-    before = [(logger, logger.level, list(logger.handlers)) for logger in loggers]
-    yield
-    for logger, level, handlers in before:
-        logger.setLevel(level)
-        logger.handlers[:] = handlers
 
 
 @pytest.fixture

@@ -150,7 +150,10 @@ def test_a_server_that_closes_early_is_an_error_after_its_answers(server):
 
     answers = send_scan([*SCAN, *[big] * 200], "127.0.0.1", server(play), options=QUICK)
     assert next(answers) == Text("no encoding")
-    with pytest.raises(PeerProtocolError, match="closed before it had the whole scan"):
+    # what it never read makes its system reset the connection; whether we see that or the close is a race
+    with pytest.raises(
+        PeerProtocolError, match="closed before it had the whole scan|Connection reset by peer"
+    ):
         list(answers)
 
 
