@@ -152,7 +152,7 @@ def test_a_server_that_closes_early_is_an_error_after_its_answers(server):
     assert next(answers) == Text("no encoding")
     # what it never read makes its system reset the connection; whether we see that or the close is a race
     with pytest.raises(
-        PeerProtocolError, match="closed before it had the whole scan|Connection reset by peer"
+        PeerProtocolError, match=r"closed before it had the whole scan|Connection reset by peer"
     ):
         list(answers)
 
