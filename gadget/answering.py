@@ -26,6 +26,8 @@ class Peer:
     dialect: Dialect
     cancelled: Callable[[], bool]
     """Asked between steps of a long computation; true when nobody waits for the result any more."""
+    silent: Callable[[], bool]
+    """Whether the next message is not there yet, so that there is time for other work."""
 
 
 Handler = Callable[[Iterator[Message], Peer], Iterable[Message]]
@@ -140,14 +142,15 @@ class _Work:
                 break
         if not self._conversation.scan_began:
             return
-        peer = Peer(self._conversation.address, self._conversation.dialect, self._conversation.cancelled)
+        conversation = self._conversation
+        peer = Peer(conversation.address, conversation.dialect, conversation.cancelled, conversation.silent)
         for reply in self._handle(_chained(head, messages), peer):
             if isinstance(reply, Close):
                 break
             if isinstance(reply, Text) and peer.dialect is Dialect.GADGETRON:
                 logger.info("%s: a text that Gadgetron would refuse was not sent", peer.address)
                 continue
-            self._conversation.send(reply)
+            conversation.send(reply)
 
 
 def _chained(head: list[Message], rest: Iterator[Message]) -> Iterator[Message]:

@@ -117,9 +117,23 @@ class Conversation:
                 self._inbox_bytes -= n_bytes
                 self._changed.notify_all()
             if isinstance(message, Query):
-                self.send(Response(message.query_id, "gadgetron-ebm answers no queries"))
+                self._answer_query(message)
             else:
                 yield message
+
+    def silent(self) -> bool:
+        """Whether :meth:`messages` would wait for the next one; queries are answered here, too."""
+        while True:
+            with self._changed:
+                if not self._inbox:
+                    return not (self._peer_closed or self._failure)
+                first, n_bytes = self._inbox[0]
+                if self._failure or not isinstance(first, Query):
+                    return False
+                self._inbox.popleft()
+                self._inbox_bytes -= n_bytes
+                self._changed.notify_all()
+            self._answer_query(first)
 
     def send(self, message: Message) -> None:
         """Send one message.
@@ -186,6 +200,9 @@ class Conversation:
         if self._reader.is_alive():
             self._reader.join()
         self._sock.close()
+
+    def _answer_query(self, query: Query) -> None:
+        self.send(Response(query.query_id, "gadgetron-ebm answers no queries"))
 
     def _in_vain(self) -> bool:
         return self._cancelled or (self._lost and self._session.own is End.ANSWERER)

@@ -1,5 +1,7 @@
 """Fully sampled scans to evaluate on: ISMRMRD files, fastMRI files, k-space arrays."""
 
+import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,7 @@ from gadget.settings import Settings
 from gadget.wire.messages import Acquisition, ScanHeader
 from reconlib.evaluation.study import FullScan
 from reconlib.operators.fourier import fft2c, ifft2c
+from reconlib.operators.sense import root_sum_of_squares
 from reconlib.simulation.scan import corner_noise_std
 
 FROM_CORNERS = "from the corners of the image"
@@ -201,6 +204,7 @@ def _full_scan(
         noise_std=noise[0],
         noise_source=noise[1],
         reference=reference,
+        reference_noise_std=noise[0] if reference is None else 0.0,
     )
 
 
@@ -226,6 +230,31 @@ def _middle(n: int, wanted: int | None) -> range:
         return range(n)
     first = (n - wanted) // 2
     return range(first, first + wanted)
+
+
+def with_added_noise(scan: FullScan, share: float) -> FullScan:
+    """Return the scan with noise added to its samples, up to ``share`` times the maximum of its image.
+
+    That is the standard deviation per real component, the scan's own noise included; the reference stays as
+    it was, with its own noise. White noise of a generator that is seeded by the samples is added.
+    """
+    reference = scan.reference if scan.reference is not None else root_sum_of_squares(scan.coil_images())
+    wanted, own = share * float(reference.max()), scan.noise_std
+    if not wanted > own:
+        raise ScanError(
+            f"{scan.name} has noise of {own / float(reference.max()):.4f} of its maximum already, so none "
+            f"can be added up to {share:g}; name a larger share."
+        )
+    seed = int.from_bytes(hashlib.sha256(scan.samples.numpy().tobytes()).digest()[:7], "little")
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.complex(*torch.randn(2, *scan.samples.shape, generator=generator))
+    return replace(
+        scan,
+        samples=scan.samples + math.sqrt(wanted**2 - own**2) * noise,
+        noise_std=wanted,
+        noise_source=f"added up to {share:g} of the maximum (before: {own:.4g}, {scan.noise_source})",
+        reference=reference,
+    )
 
 
 def with_coil_maps(scan: FullScan, path: Path) -> FullScan:

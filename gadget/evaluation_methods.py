@@ -1,20 +1,23 @@
 """The methods that an evaluation knows by name, made for settings and priors."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gadget.evaluation import NamedMethod
-from gadget.kept_rows import identity_of, identity_of_case, identity_of_code
+from gadget.kept_rows import SAMPLING, identity_of, identity_of_case, identity_of_code
 from gadget.reconstructor import Reconstructor, reconstruction_settings
 from gadget.settings import Settings, with_overrides
 from reconlib.evaluation.bart import Bart
 from reconlib.evaluation.best_weight import at_best_weight, bart_methods
 from reconlib.evaluation.intensity_calibration import calibrated
+from reconlib.evaluation.posterior_mean import posterior_mean
 from reconlib.evaluation.study import Case, Method, MethodImage, joint, zero_filling
+from reconlib.posterior.settings import PosteriorSettings
 from reconlib.reconstruction import Progress
 
-ALL_METHODS = ("zero-filled", "tv", "tv-best", "map", "map-best", "bart")
+ALL_METHODS = ("zero-filled", "tv", "tv-best", "map", "map-best", "posterior", "bart")
 CALIBRATED = ", calibrated"
 
 
@@ -25,14 +28,16 @@ def named_methods(
     *,
     bart: Bart | None,
     on_iteration: Callable[[Progress], None] | None = None,
+    on_step: Callable[[int, int], None] | None = None,
 ) -> dict[str, NamedMethod]:
     """Return the methods under the names that they have in tables, in the order that was asked for.
 
-    ``priors`` are those of ``map`` and ``map-best``. The image phase is the same for all: that of the
-    settings, and where they leave it to the prior, that of the first one. Without BART its methods are
-    missing.
+    ``priors`` are those of ``map``, ``map-best`` and ``posterior``. The image phase is the same for all: that
+    of the settings, and where they leave it to the prior, that of the first one. Sampling has a time limit
+    only where the settings were made with one. Without BART its methods are missing.
     """
     reconstructor = Reconstructor(settings.device)
+    clock = _Clock(chosen_time_limit(settings))
     if settings.image_phase == "prior":
         first = reconstructor.load(with_overrides(settings, [("prior", priors[0])]))
         settings = with_overrides(settings, [("image_phase", first.card.image_phase)])
@@ -52,13 +57,34 @@ def named_methods(
                 on_iteration=on_iteration,
             )
 
-        while name in methods:  # two folders of the same name
-            name += "'"
-        methods[name] = NamedMethod(
+        methods[_free(name, methods)] = NamedMethod(
             at_best_weight(at_factor) if best else at_factor(1.0),
             identity_of(
                 best, solver, loaded.card, settings.seed, str(reconstructor.device), identity_of_code()
             ),
+        )
+
+    def add_posterior(prior: str) -> None:
+        own = with_overrides(settings, [("prior", prior)])
+        loaded, solver, sampling = (
+            reconstructor.load(own),
+            reconstruction_settings(own),
+            sampling_settings(own),
+        )
+        name = _free(f"posterior mean {Path(prior).name}", methods)
+        method = posterior_mean(
+            loaded,
+            solver,
+            sampling,
+            seed=settings.seed,
+            device=reconstructor.device,
+            start_clock=clock,
+            on_iteration=on_iteration,
+            on_step=on_step,
+        )
+        device, code = str(reconstructor.device), identity_of_code(SAMPLING)
+        methods[name] = NamedMethod(
+            method, identity_of(solver, sampling, clock, loaded.card, settings.seed, device, code)
         )
 
     for method in chosen:
@@ -71,10 +97,51 @@ def named_methods(
             best = method == "map-best"
             for prior in priors:
                 add(f"MAP {Path(prior).name}" + (" (oracle)" if best else ""), prior, best=best)
+        elif method == "posterior":
+            for prior in priors:
+                add_posterior(prior)
         elif bart is not None:
             identity = identity_of(bart.version(), identity_of_code())
             methods |= {name: NamedMethod(one, identity) for name, one in bart_methods(bart).items()}
     return methods
+
+
+@dataclass(frozen=True, slots=True)
+class _Clock:
+    """Starts a time limit; its ``repr`` says how long."""
+
+    limit_s: float | None
+
+    def __call__(self) -> Callable[[], bool]:
+        if self.limit_s is None:
+            return lambda: False
+        end = time.monotonic() + self.limit_s
+        return lambda: time.monotonic() >= end
+
+
+def sampling_settings(settings: Settings) -> PosteriorSettings:
+    """Translate what the user chose about sampling."""
+    chosen = settings.posterior
+    return PosteriorSettings(
+        sampler=chosen.sampler,
+        chains=chosen.chains,
+        warmup=chosen.warmup,
+        draws=chosen.draws,
+        thin=chosen.thin,
+    )
+
+
+def chosen_time_limit(settings: Settings) -> float | None:
+    """Return the seconds of sampling per slice where settings were made with that key; else none."""
+    chosen = "time_limit_s" in settings.posterior.model_fields_set
+    return settings.posterior.time_limit_s if chosen else None
+
+
+def _free(name: str, methods: Container[str]) -> str:
+    """Return a name that is not taken: two folders may have the same."""
+    while name in methods:
+        name += "'"
+    return name
 
 
 def with_calibrated(methods: dict[str, NamedMethod], calibration: Sequence[Case]) -> dict[str, NamedMethod]:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from matplotlib import image as picture_files
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -87,22 +88,22 @@ def save_comparison(
     n_columns = len(panels) + (target is not None)
     n_rows = 1 if target is None else 2
     aspect = pixel_mm[0] / pixel_mm[1]
-    figure, axes = _panels(n_rows, n_columns, first.shape[0] * aspect / first.shape[1])
+    figure, axes = panel_figure(n_rows, n_columns, first.shape[0] * aspect / first.shape[1])
     black, white = window_of(first)
     if target is not None:
-        _show(axes[0][0], target, "reference", (black, white), aspect)
+        show_panel(axes[0][0], target, "reference", (black, white), aspect)
         axes[1][0].set_axis_off()
         axes[1][0].text(
             0.5, 0.5, f"errors x {ERROR_GAIN:g}", ha="center", va="center", transform=axes[1][0].transAxes
         )
     for column, (title, image) in enumerate(panels.items(), start=n_columns - len(panels)):
         if target is None:
-            _show(axes[0][column], image, title, (black, white), aspect)
+            show_panel(axes[0][column], image, title, (black, white), aspect)
             continue
         scaled, numbers = _compared(image, target)
-        _show(axes[0][column], scaled, f"{title}\n{numbers}", (black, white), aspect)
-        _show(axes[1][column], np.abs(scaled - target), "", (0.0, white / ERROR_GAIN), aspect, "magma")
-    _save(path, figure, overwrite)
+        show_panel(axes[0][column], scaled, f"{title}\n{numbers}", (black, white), aspect)
+        show_panel(axes[1][column], np.abs(scaled - target), "", (0.0, white / ERROR_GAIN), aspect, "magma")
+    save_figure(path, figure, overwrite)
 
 
 def save_coils(path: Path, coils: NDArray[np.complexfloating[Any, Any]], *, overwrite: bool = True) -> None:
@@ -112,7 +113,7 @@ def save_coils(path: Path, coils: NDArray[np.complexfloating[Any, Any]], *, over
         raise ValueError(f"Coil maps have the shape {maps.shape}; they need the axes (coil, y, x).")
     per_row = min(len(maps), 8)
     n_rows = math.ceil(len(maps) / per_row)
-    figure, axes = _panels(2 * n_rows, per_row, maps.shape[1] / maps.shape[2], inches=0.6 * PANEL_INCHES)
+    figure, axes = panel_figure(2 * n_rows, per_row, maps.shape[1] / maps.shape[2], inches=0.6 * PANEL_INCHES)
     magnitudes = np.abs(maps)
     window = window_of(magnitudes)
     for row in axes:
@@ -120,9 +121,9 @@ def save_coils(path: Path, coils: NDArray[np.complexfloating[Any, Any]], *, over
             axis.set_axis_off()
     for number, (magnitude, one) in enumerate(zip(magnitudes, maps, strict=True)):
         row, column = 2 * (number // per_row), number % per_row
-        _show(axes[row][column], magnitude, f"coil {number + 1}", window)
-        _show(axes[row + 1][column], np.angle(one), "", (-math.pi, math.pi), colours="twilight")
-    _save(path, figure, overwrite)
+        show_panel(axes[row][column], magnitude, f"coil {number + 1}", window)
+        show_panel(axes[row + 1][column], np.angle(one), "", (-math.pi, math.pi), colours="twilight")
+    save_figure(path, figure, overwrite)
 
 
 def save_mask(path: Path, mask: NDArray[np.bool_], *, overwrite: bool = True) -> None:
@@ -161,7 +162,9 @@ def _compared(image: NDArray[np.float64], reference: NDArray[np.float64]) -> tup
     return scaled[0, 0].numpy(), numbers
 
 
-def _panels(n_rows: int, n_columns: int, height: float, inches: float = PANEL_INCHES) -> tuple[Figure, Any]:
+def panel_figure(
+    n_rows: int, n_columns: int, height: float, inches: float = PANEL_INCHES
+) -> tuple[Figure, Any]:
     """Return a figure without global state, and its axes by row and column."""
     panel_height = inches * min(max(height, 0.3), 3.0)
     figure = Figure(
@@ -171,15 +174,16 @@ def _panels(n_rows: int, n_columns: int, height: float, inches: float = PANEL_IN
     return figure, figure.subplots(n_rows, n_columns, squeeze=False)
 
 
-def _show(
+def show_panel(
     axis: Any,
-    pixels: NDArray[np.float64],
+    pixels: Magnitude,
     title: str,
     window: tuple[float, float],
     aspect: float = 1.0,
-    colours: str = "gray",
-) -> None:
-    axis.imshow(
+    colours: str | Colormap = "gray",
+) -> Any:
+    """Show pixels (y, x) under a title; return matplotlib's picture, for a colour bar."""
+    picture = axis.imshow(
         pixels,
         cmap=colours,
         vmin=window[0],
@@ -190,9 +194,11 @@ def _show(
     )
     axis.set_title(title, fontsize=8)
     axis.set_axis_off()
+    return picture
 
 
-def _save(path: Path, figure: Figure, overwrite: bool) -> None:
+def save_figure(path: Path, figure: Figure, overwrite: bool) -> None:
+    """Save a figure as PNG, whole or not at all."""
     refuse_existing(path, overwrite=overwrite)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png")

@@ -64,7 +64,7 @@ def _pipeline(messages: Iterator[Message], peer: Peer) -> Iterable[Message]:
     from gadget.pipeline import reconstruct_stream
     from gadget.settings import Settings
 
-    return reconstruct_stream(messages, Settings(), cancelled=peer.cancelled)
+    return reconstruct_stream(messages, Settings(), cancelled=peer.cancelled, silent=peer.silent)
 
 
 class _Finished:

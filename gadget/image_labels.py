@@ -1,11 +1,17 @@
 """What is said about each image: in its meta attributes, in the log, and in the summary of a stream."""
 
+import math
 from dataclasses import dataclass, field
 
+from gadget.finished_slice import SampledSlice
 from gadget.reconstructor import ImageKind, SliceResult
 from gadget.scan.context import ScanContext
 from gadget.series import MetaValue
 from gadget.version import software
+from reconlib.posterior.outcome import PosteriorOutcome
+from reconlib.priors.typicality import Typicality
+
+NO_SERIES = "no uncertainty images"
 
 
 @dataclass(slots=True)
@@ -14,9 +20,14 @@ class StreamSummary:
 
     counts: dict[ImageKind, int] = field(default_factory=lambda: dict.fromkeys(ImageKind, 0))
     labelled: list[str] = field(default_factory=list)
-    """A line for each fallback, each all-zero image, and each image that its time limit stopped."""
+    """A line for each fallback, each all-zero image, each image that its time limit stopped, and each slice
+    whose uncertainty is missing or not to be relied on."""
     seconds: float = 0.0
     """Spent in reconstructions."""
+    n_sampled: int = 0
+    """Images that were followed by uncertainty images."""
+    sampling_seconds: float = 0.0
+    """Spent in sampling."""
 
     @property
     def n_images(self) -> int:
@@ -30,6 +41,18 @@ class StreamSummary:
         if result.kind is not ImageKind.RECONSTRUCTED:
             self.labelled.append(f"{context.label()}: {describe(result)}")
 
+    def add_sampled(self, sampled: SampledSlice) -> None:
+        """Take note of a slice whose posterior was sampled, or could not be."""
+        self.n_sampled += sampled.images() is not None
+        self.sampling_seconds += sampled.seconds
+        # Of an image of zeros it is told already.
+        if not sampled.is_reliable and sampled.outcome is not PosteriorOutcome.ALL_ZERO:
+            self.labelled.append(f"{sampled.finished.slice.context.label()}: {describe_sampled(sampled)}")
+
+    def add_not_sampled(self, context: ScanContext, reason: str) -> None:
+        """Take note of a slice whose posterior is not even tried."""
+        self.labelled.append(f"{context.label()}: {NO_SERIES}: {reason}")
+
 
 def describe(result: SliceResult) -> str:
     """Say what an image is, and why where it is a fallback."""
@@ -38,15 +61,24 @@ def describe(result: SliceResult) -> str:
     )
 
 
+def describe_sampled(sampled: SampledSlice) -> str:
+    """Say what a slice's uncertainty images are worth, or why there are none."""
+    if sampled.images() is None:
+        return f"{NO_SERIES}: {sampled.words}"
+    return f"uncertainty {'' if sampled.is_reliable else 'NOT RELIABLE, '}{sampled.words}"
+
+
 def log_line(result: SliceResult) -> str:
     """Return the line that the log gets for each image: outcome, iterations, seconds, prior, weight."""
     prior = f"prior {result.prior_name} {result.prior_version}"
     if result.kind is ImageKind.FALLBACK:
         return f"{describe(result)}, {result.seconds:.1f} s, {prior}"
-    return (
+    line = (
         f"{result.kind.value}: {result.outcome}, {result.iterations} iterations, {result.seconds:.1f} s, "
         f"{prior}, weight {result.prior_weight:.3g} (rule {result.prior_weight_rule})"
     )
+    found = result.typicality
+    return line if found is None or found.word == "unknown" else f"{line}; {found.sentence}"
 
 
 def image_meta(result: SliceResult, context: ScanContext) -> dict[str, MetaValue]:
@@ -72,10 +104,39 @@ def image_meta(result: SliceResult, context: ScanContext) -> dict[str, MetaValue
         "EBM_Iterations": result.iterations,
     }
     meta |= {name: value for name, value in numbers.items() if value is not None}
-    comments = ["gadgetron-ebm"]
-    if result.kind is not ImageKind.RECONSTRUCTED:
-        comments.append(describe(result))
-    if not context.is_complete:
-        comments.append("INCOMPLETE DATA")
-    meta["ImageComments"] = ": ".join([comments[0], "; ".join(comments[1:])]) if comments[1:] else comments[0]
+    if result.typicality is not None:
+        meta |= _typicality_meta(result.typicality)
+    remarks = [] if result.kind is ImageKind.RECONSTRUCTED else [describe(result)]
+    meta["ImageComments"] = image_comment(*remarks, *warnings_on(result, context))
     return meta
+
+
+def is_outside(result: SliceResult) -> bool:
+    """Whether an image is outside of what its prior knows."""
+    return result.typicality is not None and result.typicality.word == "outside"
+
+
+def image_comment(*remarks: str) -> str:
+    """Return the comment that viewers show."""
+    return ": ".join(filter(None, ["gadgetron-ebm", "; ".join(remarks)]))
+
+
+def warnings_on(result: SliceResult, context: ScanContext) -> list[str]:
+    """Return the remarks that belong into the comment of each image of a slice, whatever its series."""
+    warnings = [] if context.is_complete else ["INCOMPLETE DATA"]
+    if (found := result.typicality) is not None and found.word == "outside":
+        warnings.append(f"WARNING, {found.sentence}")
+    return warnings
+
+
+def _typicality_meta(found: Typicality) -> dict[str, MetaValue]:
+    numbers = {
+        "EBM_EnergyPerPixel": found.energy_per_pixel,
+        "EBM_EnergyPercentile": found.percentile,
+        "EBM_UnusualRegions": math.nan if found.unusual_share is None else found.unusual_share,
+    }
+    return {
+        "EBM_Typicality": found.word,
+        "EBM_TypicalityDetails": found.sentence,
+        **{name: value for name, value in numbers.items() if math.isfinite(value)},
+    }

@@ -30,6 +30,8 @@ COMPUTING = (
     ),
 )
 """Parts of reconlib that numbers depend on; scans and masks are in a key as they are."""
+SAMPLING = (*COMPUTING, "posterior", "evaluation/posterior_mean.py", "evaluation/coverage.py")
+"""The same, for methods that sample."""
 
 
 class KeptRows:
@@ -90,21 +92,21 @@ def identity_of(*parts: object) -> str:
 
 
 def identity_of_case(case: Case) -> str:
-    """Return a short text that changes with samples, noise level, mask, reference and given maps."""
+    """Return a short text that changes with samples, noise levels, mask, reference and given maps."""
     digest = hashlib.sha256()
     scan = case.scan
     for tensor in (scan.samples, case.mask, scan.reference, scan.coils):
         digest.update(b"-" if tensor is None else tensor.contiguous().numpy().tobytes())
-    digest.update(f"{scan.noise_std!r} {scan.name} {case.pattern}".encode())
+    digest.update(f"{scan.noise_std!r} {scan.reference_noise_std!r} {scan.name} {case.pattern}".encode())
     return digest.hexdigest()[:16]
 
 
 @cache
-def identity_of_code() -> str:
+def identity_of_code(parts: tuple[str, ...] = COMPUTING) -> str:
     """Return a short text that changes with the code that numbers depend on, and with torch's version."""
     digest = hashlib.sha256(torch.__version__.encode())
     root = Path(reconlib.__file__).parent
-    for part in COMPUTING:
+    for part in parts:
         for path in sorted((root / part).rglob("*.py")) if (root / part).is_dir() else [root / part]:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

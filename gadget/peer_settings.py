@@ -6,7 +6,8 @@ started the server:
 
 * ``device``, ``threads`` and ``batch_slices`` are the server's;
 * ``prior`` takes a plain name, never a folder;
-* ``solver.time_limit_s`` can be made shorter, not longer.
+* time limits, and the work of sampling (``posterior.draws`` and others), can be made smaller, not larger;
+* ``posterior.enabled`` can be made false, not true.
 """
 
 import json
@@ -23,6 +24,14 @@ from gadget.settings import Settings, with_overrides
 logger = logging.getLogger(__name__)
 
 SERVERS_OWN = ("device", "threads", "batch_slices")
+NOT_RAISED = (
+    "solver.time_limit_s",
+    "posterior.time_limit_s",
+    "posterior.chains",
+    "posterior.warmup",
+    "posterior.draws",
+    "posterior.thin",
+)
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -76,7 +85,9 @@ def _with_peer_values(settings: Settings, values: Iterable[tuple[str, Any]], sou
     foreign = []
     for name, value in values:
         if name.partition(".")[0] in Settings.model_fields:
-            ours[name] = parse_value(name, value, Settings) if isinstance(value, str) else value
+            read = parse_value(name, value, Settings) if isinstance(value, str) else value
+            # A whole section as one text must not get past what its keys may not be.
+            ours |= dict(_flat(read, f"{name}.")) if isinstance(read, dict) else {name: read}
         else:
             foreign.append(name)
     if foreign:
@@ -98,12 +109,18 @@ def _forbidden(settings: Settings, name: str, value: Any) -> str:
         return (
             f"prior: '{value}' is not a plain name; a folder can only be given where the server is started."
         )
-    limit = settings.solver.time_limit_s
-    if name == "solver.time_limit_s" and limit is not None:
-        shorter = isinstance(value, int | float) and value <= limit
-        if not shorter:
-            return f"{name}: found {value}, but the server allows at most {limit} s per slice."
+    if name == "posterior.enabled" and value is True and not settings.posterior.enabled:
+        return f"{name}: the server sends no uncertainty series; it decides where it is started."
+    if name in NOT_RAISED:
+        section, _, key = name.partition(".")
+        limit = getattr(getattr(settings, section), key)
+        if limit is not None and not (isinstance(value, int | float) and value <= limit):
+            return f"{name}: found {value}, but the server allows at most {limit:g}{_unit(key)}."
     return ""
+
+
+def _unit(key: str) -> str:
+    return " s per slice" if key == "time_limit_s" else ""
 
 
 def _properties(root: ElementTree.Element) -> Iterator[tuple[str, str]]:

@@ -1,24 +1,81 @@
-"""A PNG picture for each image, to look at."""
+"""PNG pictures of images, to look at: one of each, and one of each slice's uncertainty."""
 
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gadget.errors import FileError
 from gadget.figures import save_image
+from gadget.posterior_figures import save_posterior
+from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
 from gadget.wire.messages import Image
 
+POSTERIOR = (POSTERIOR_MEAN.name, POSTERIOR_STD.name)
 
-def save_picture(folder: Path, image: Image, *, overwrite: bool) -> None:
-    """Save an image as ``image_1_0001_slice_3.png``: series, number, slice."""
-    header = image.header
-    series, index, slice_ = (int(header[name]) for name in ("image_series_index", "image_index", "slice"))
-    n_x, n_y, _ = (int(size) for size in header["matrix_size"])
-    fov_x, fov_y, _ = (float(size) for size in header["field_of_view"])
-    pixel_mm = (fov_y / n_y, fov_x / n_x) if min(fov_x, fov_y) > 0 else (1.0, 1.0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FileError(f"Cannot make the folder {folder} for pictures: {error}.") from error
-    path = folder / f"image_{series}_{index:04d}_slice_{slice_}.png"
-    save_image(path, np.abs(image.data[0, 0]).astype(np.float32), pixel_mm=pixel_mm, overwrite=overwrite)
+
+class PictureFolder:
+    """A folder of pictures, made with the first one.
+
+    Images that came from elsewhere get pictures, too; those of a posterior are shown together, beside the
+    reconstruction that they belong to.
+    """
+
+    def __init__(self, folder: Path, *, overwrite: bool) -> None:
+        self._folder = folder
+        self._overwrite = overwrite
+        self._incomplete: dict[int, dict[str, Image]] = {}
+        """By image index, and in it by name of the series: what waits for the rest of its slice."""
+
+    def add(self, image: Image) -> None:
+        """Save a picture of an image: ``image_1_0001_slice_3.png``, for series, number, slice.
+
+        With the last one of a slice, also ``posterior_0001_slice_3.png``.
+        """
+        kind = read_meta(image).get("EBM_Image", "")
+        series, index, slice_ = (
+            int(image.header[name]) for name in ("image_series_index", "image_index", "slice")
+        )
+        if kind not in POSTERIOR:
+            save_image(
+                self._path(f"image_{series}_{index:04d}_slice_{slice_}.png"),
+                np.abs(image.data[0, 0]).astype(np.float32),
+                pixel_mm=_pixel_mm(image),
+                overwrite=self._overwrite,
+            )
+        if not kind:
+            return
+        of_slice = self._incomplete.setdefault(index, {})
+        of_slice[kind if kind in POSTERIOR else RECONSTRUCTION.name] = image
+        if len(of_slice) == 1 + len(POSTERIOR):
+            reconstruction, mean, std = (of_slice[name] for name in (RECONSTRUCTION.name, *POSTERIOR))
+            save_posterior(
+                self._path(f"posterior_{index:04d}_slice_{slice_}.png"),
+                _values(reconstruction),
+                _values(mean),
+                _values(std),
+                pixel_mm=_pixel_mm(image),
+                overwrite=self._overwrite,
+            )
+            # They come in order: whoever is still incomplete before this one has no posterior.
+            self._incomplete = {other: kept for other, kept in self._incomplete.items() if other > index}
+
+    def _path(self, name: str) -> Path:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FileError(f"Cannot make the folder {self._folder} for pictures: {error}.") from error
+        return self._folder / name
+
+
+def _values(image: Image) -> NDArray[np.float32]:
+    """Return the pixels (y, x) in the units that the RescaleSlope leads to."""
+    slope = float(read_meta(image).get("RescaleSlope", "1"))
+    return np.asarray(np.abs(image.data[0, 0]) * slope, np.float32)
+
+
+def _pixel_mm(image: Image) -> tuple[float, float]:
+    """Return the sides of a pixel along y and x; squares where the header does not say it."""
+    n_x, n_y, _ = (int(size) for size in image.header["matrix_size"])
+    fov_x, fov_y, _ = (float(size) for size in image.header["field_of_view"])
+    return (fov_y / n_y, fov_x / n_x) if min(fov_x, fov_y) > 0 else (1.0, 1.0)

@@ -7,16 +7,17 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
-from gadget.errors import PeerProtocolError, ScanError, SettingsError
-from gadget.image_labels import StreamSummary, describe, image_meta, log_line
+from gadget.errors import PeerProtocolError, ScanError
+from gadget.finished_slice import FinishedSlice
+from gadget.image_labels import StreamSummary, describe, describe_sampled
 from gadget.peer_settings import has_json_parameters, settings_from_json, settings_from_xml
-from gadget.reconstructor import ImageKind, Reconstructor, SliceResult
+from gadget.posterior_queue import PosteriorQueue
+from gadget.reconstructor import ImageKind, Reconstructor
 from gadget.scan.assemble import AssembledSlice, AssemblySettings, NoiseSource, SliceAssembler
 from gadget.scan.header import ScanDescription, parse_scan_header
-from gadget.series import LARGEST_INTEGER_PIXEL, PixelType, reconstruction_image
+from gadget.series_writer import SeriesWriter, pixel_type_for
 from gadget.settings import Settings
+from gadget.wire.limits import MIB
 from gadget.wire.messages import (
     Acquisition,
     AcquisitionBucket,
@@ -35,18 +36,6 @@ from gadget.wire.session import Dialect, dialect_of
 
 logger = logging.getLogger(__name__)
 
-SERIES_INDEX = 1
-"""``image_series_index`` of the magnitude images; images of other origin keep theirs."""
-
-
-@dataclass(frozen=True, slots=True)
-class FinishedSlice:
-    """An image that has just left, for callers that keep more than the image (coil maps, pictures)."""
-
-    slice: AssembledSlice
-    result: SliceResult
-    image: Image
-
 
 def reconstruct_stream(
     messages: Iterable[Message],
@@ -56,6 +45,7 @@ def reconstruct_stream(
     summary: StreamSummary | None = None,
     on_slice: Callable[[FinishedSlice], None] | None = None,
     cancelled: Callable[[], bool] = lambda: False,
+    silent: Callable[[], bool] = lambda: False,
 ) -> Iterator[Message]:
     """Reconstruct a scan while it comes in.
 
@@ -64,12 +54,20 @@ def reconstruct_stream(
     not yielded: a connection ends when its adapter says so. A configuration or JSON parameters among the
     messages change the settings of this stream, within what a peer may set (:mod:`gadget.peer_settings`).
 
+    Where the settings ask for uncertainty, the posterior mean and standard deviation of each slice follow, in
+    the same order: sampled step by step while the source is silent, and the rest at the end, so that images
+    of slices that have come are not kept waiting.
+
     Parameters
     ----------
     reconstructor
         Keep one and pass it, where several scans are reconstructed: it loads each prior once.
     cancelled
-        Asked during a reconstruction; when it turns true, nobody waits for the images any more.
+        Asked during a reconstruction and between steps of sampling; when it turns true, nobody waits for the
+        images any more.
+    silent
+        Whether the next of the messages is not there yet, so that taking it would wait. A source that never
+        waits, as a file, is never silent.
     on_slice
         Called for each image before it is yielded.
 
@@ -82,11 +80,24 @@ def reconstruct_stream(
     summary = StreamSummary() if summary is None else summary
     reconstructor = Reconstructor(settings.device) if reconstructor is None else reconstructor
     stream = _Stream(settings, reconstructor, summary, on_slice, cancelled)
-    for message in messages:
-        if isinstance(message, Close):
-            break
-        yield from stream.take(message)
-    yield from stream.finish()
+    try:
+        for message in messages:
+            if isinstance(message, Close):
+                break
+            yield from stream.take(message)
+            yield from stream.sample(while_=silent)
+        yield from stream.finish()
+    finally:
+        stream.give_up()
+
+
+@dataclass(frozen=True, slots=True)
+class _Scan:
+    """What is made at the first readout, for the settings that then hold."""
+
+    assembler: SliceAssembler
+    writer: SeriesWriter
+    posteriors: PosteriorQueue
 
 
 class _Stream:
@@ -108,9 +119,7 @@ class _Stream:
         self._dialect = Dialect.MRD
         self._has_parameters = False
         self._description: ScanDescription | None = None
-        self._assembler: SliceAssembler | None = None
-        self._pixel_type = PixelType.FLOAT32
-        self._slope = _SeriesSlope()
+        self._scan: _Scan | None = None
         self._waiting: list[AssembledSlice] = []
 
     def take(self, message: Message) -> Iterator[Message]:
@@ -135,18 +144,38 @@ class _Stream:
             case _:
                 logger.warning("A %s came in the middle of a scan: not used.", type(message).__name__)
 
+    def sample(self, while_: Callable[[], bool]) -> Iterator[Message]:
+        """Sample posteriors as long as there is one, somebody waits for it, and the condition holds."""
+        if self._scan is None:
+            return
+        posteriors = self._scan.posteriors
+        while posteriors and not self._cancelled() and while_():
+            for sampled in posteriors.step():
+                yield from self._scan.writer.posterior(sampled)
+                if sampled.images() is None:
+                    yield from self._text(sampled.finished, describe_sampled(sampled))
+
     def finish(self) -> Iterator[Message]:
-        if self._assembler is None:
+        if self._scan is None:
             logger.info("The stream ended without a readout.")
             return
-        for assembled in self._assembler.finish():
-            yield from self._add(assembled)
-        yield from self._flush()
-        for line in self._assembler.report():
+        for assembled in self._scan.assembler.finish():
+            yield from self._add(self._scan, assembled)
+        yield from self._flush(self._scan)
+        for line in self._scan.assembler.report():
             logger.info("%s", line)
+        yield from self.sample(while_=lambda: True)
+
+    def give_up(self) -> None:
+        """Forget what is still to be sampled: the stream is over."""
+        if self._scan is not None and (n_slices := len(self._scan.posteriors)):
+            logger.warning(
+                "The stream ended before the uncertainty of its last %d image(s) was done.", n_slices
+            )
+            self._scan.posteriors.clear()
 
     def _configure(self, message: ConfigFile | ConfigText | Text) -> None:
-        if self._assembler is not None:
+        if self._scan is not None:
             logger.warning("A %s came after the first readout: not used.", type(message).__name__)
         elif isinstance(message, ConfigFile):
             logger.info("The peer names a configuration; the settings of this program hold.")
@@ -158,12 +187,12 @@ class _Stream:
             self._settings = settings_from_json(self._settings, message.text)
 
     def _readout(self, readout: Acquisition) -> Iterator[Message]:
-        if self._assembler is None:
-            self._assembler = self._start()
-        for assembled in self._assembler.add(readout):
-            yield from self._add(assembled)
+        if self._scan is None:
+            self._scan = self._start()
+        for assembled in self._scan.assembler.add(readout):
+            yield from self._add(self._scan, assembled)
 
-    def _start(self) -> SliceAssembler:
+    def _start(self) -> _Scan:
         """Settle what holds for the whole scan, at its first readout."""
         if self._description is None:
             raise PeerProtocolError(
@@ -171,46 +200,56 @@ class _Stream:
             )
         settings = self._settings
         self._reconstructor.load(settings)
-        self._pixel_type = pixel_type_for(settings, self._dialect, has_parameters=self._has_parameters)
-        return SliceAssembler(self._description, assembly_settings(settings))
+        pixel_type = pixel_type_for(settings, self._dialect, has_parameters=self._has_parameters)
+        return _Scan(
+            SliceAssembler(self._description, assembly_settings(settings)),
+            SeriesWriter(pixel_type, self._summary),
+            PosteriorQueue(self._reconstructor, settings),
+        )
 
-    def _add(self, assembled: AssembledSlice) -> Iterator[Message]:
+    def _add(self, scan: _Scan, assembled: AssembledSlice) -> Iterator[Message]:
         if self._waiting and not _fit_together(self._waiting[0], assembled):
-            yield from self._flush()
+            yield from self._flush(scan)
         self._waiting.append(assembled)
         if len(self._waiting) >= self._settings.batch_slices:
-            yield from self._flush()
+            yield from self._flush(scan)
 
-    def _flush(self) -> Iterator[Message]:
+    def _flush(self, scan: _Scan) -> Iterator[Message]:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
         results = self._reconstructor([one.kspace for one in batch], self._settings, self._cancelled)
+        finished = []
         for assembled, result in zip(batch, results, strict=True):
-            yield from self._images(assembled, result)
+            finished.append(scan.writer.reconstruction(assembled, result))
+            if self._on_slice is not None:
+                self._on_slice(finished[-1])
+            yield finished[-1].image
+            if result.kind is ImageKind.FALLBACK:
+                yield from self._text(finished[-1], describe(result))
+        if self._settings.posterior.enabled:
+            yield from self._sample_later(scan, finished)
 
-    def _images(self, assembled: AssembledSlice, result: SliceResult) -> Iterator[Message]:
-        context = assembled.context
-        self._summary.add(context, result)
-        level = logging.INFO if result.kind is ImageKind.RECONSTRUCTED else logging.WARNING
-        logger.log(level, "%s: %s", context.label(), log_line(result))
-        image = reconstruction_image(
-            result.image,
-            context,
-            series_index=SERIES_INDEX,
-            image_index=self._summary.n_images,
-            meta=image_meta(result, context),
-            pixel_type=self._pixel_type,
-            slope=None if self._pixel_type is PixelType.FLOAT32 else self._slope.of(result),
-        )
-        if self._on_slice is not None:
-            self._on_slice(FinishedSlice(assembled, result, image))
-        yield image
-        # Gadgetron takes no text from its external node: there, the image's comment and meta have to say it.
-        if result.kind is ImageKind.FALLBACK and self._dialect is not Dialect.GADGETRON:
-            yield Text(
-                f"gadgetron-ebm: image {self._summary.n_images} ({context.label()}): {describe(result)}"
+    def _sample_later(self, scan: _Scan, finished: list[FinishedSlice]) -> Iterator[Message]:
+        """Let slices wait for their sampling; where too much waits, sample first until there is room."""
+        for one in finished:
+            if one.result.kind is ImageKind.FALLBACK:
+                scan.writer.not_sampled(one)
+        posteriors = scan.posteriors
+        posteriors.add([one for one in finished if one.result.kind is not ImageKind.FALLBACK])
+        if posteriors.is_full:
+            logger.info(
+                "%d images wait for their uncertainty (%.0f MiB): it goes first until there is room.",
+                len(posteriors),
+                posteriors.n_bytes / MIB,
             )
+            yield from self.sample(while_=lambda: posteriors.is_full)
+
+    def _text(self, finished: FinishedSlice, words: str) -> Iterator[Text]:
+        """Tell the peer about an image; Gadgetron takes no text: there, comment and meta have to say it."""
+        if self._dialect is not Dialect.GADGETRON:
+            number, label = int(finished.image.header["image_index"]), finished.slice.context.label()
+            yield Text(f"gadgetron-ebm: image {number} ({label}): {words}")
 
 
 def assembly_settings(settings: Settings) -> AssemblySettings:
@@ -220,46 +259,6 @@ def assembly_settings(settings: Settings) -> AssemblySettings:
         use_calibration_lines=settings.scan.calibration_in_data,
         keep_averages=settings.scan.keep_averages,
     )
-
-
-def pixel_type_for(settings: Settings, dialect: Dialect, *, has_parameters: bool) -> PixelType:
-    """Return the pixel type to send to a peer.
-
-    Parameters
-    ----------
-    has_parameters
-        Whether the peer sent JSON parameters, as FIRE and OpenRecon do; they expect int16.
-    """
-    chosen = settings.output.pixel_type
-    if chosen == "auto":
-        chosen = "int16" if has_parameters else "float"
-    if chosen == "int16" and dialect is Dialect.GADGETRON:
-        raise SettingsError(
-            "output.pixel_type: int16 images end a Gadgetron chain with an error; set it to auto, float or "
-            "uint16."
-        )
-    return {"float": PixelType.FLOAT32, "uint16": PixelType.UINT16, "int16": PixelType.INT16}[chosen]
-
-
-class _SeriesSlope:
-    """The RescaleSlope of integer images: the same for a series as far as that goes, so that slices compare.
-
-    The first image with any signal gets half of the range, which leaves room for brighter ones; one that is
-    still too bright doubles the slope, and the series goes on with that.
-    """
-
-    def __init__(self) -> None:
-        self._slope: float | None = None
-
-    def of(self, result: SliceResult) -> float:
-        brightest = float(np.abs(result.image).max(initial=0.0))
-        if self._slope is None:
-            if brightest == 0:
-                return 1.0
-            self._slope = 2 * brightest / LARGEST_INTEGER_PIXEL
-        while brightest > self._slope * LARGEST_INTEGER_PIXEL:
-            self._slope *= 2
-        return self._slope
 
 
 def _readouts_of(bucket: AcquisitionBucket) -> Iterator[Acquisition]:

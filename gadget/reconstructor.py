@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gadget.configs import prior_folders
 from gadget.errors import SettingsError
@@ -22,7 +23,11 @@ from gadget.prior_faults import prior_faults_as_settings_faults
 from gadget.settings import Settings
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
+from reconlib.posterior.posterior import Posterior
+from reconlib.posterior.run import PosteriorRun
+from reconlib.posterior.settings import PosteriorSettings
 from reconlib.priors.library import Prior, find_prior, load_prior
+from reconlib.priors.typicality import Typicality, typicality
 from reconlib.reconstruction import Progress, Reconstruction, ReconstructionSettings, reconstruct, zero_filled
 
 logger = logging.getLogger(__name__)
@@ -61,6 +66,8 @@ class SliceResult:
     """Standard deviation per real component after scaling."""
     prior_weight: float | None = None
     mean_coil_magnitude: float | None = None
+    typicality: Typicality | None = None
+    """How typical the image is under the prior; None also where the image is zero."""
 
 
 class JointReconstruction(Protocol):
@@ -72,11 +79,38 @@ class JointReconstruction(Protocol):
         *,
         prior: Prior,
         settings: ReconstructionSettings,
-        coils: torch.Tensor | None,
+        coils: Tensor | None,
         seed: int,
         out_of_time: Callable[[], bool],
         on_iteration: Callable[[Progress], None] | None,
     ) -> Reconstruction: ...
+
+
+class SamplingRun(Protocol):
+    """What is used of a :class:`reconlib.posterior.run.PosteriorRun`."""
+
+    @property
+    def n_steps(self) -> int: ...
+    @property
+    def n_done(self) -> int: ...
+    def advance(self) -> bool: ...
+    def result(self, *, out_of_time: bool = False) -> Posterior: ...
+
+
+class PosteriorSampling(Protocol):
+    """How a :class:`reconlib.posterior.run.PosteriorRun` is made."""
+
+    def __call__(
+        self,
+        kspace: KSpace,
+        reconstruction: Reconstruction,
+        *,
+        prior: Prior,
+        settings: PosteriorSettings,
+        solver: ReconstructionSettings,
+        seed: int,
+        to_output: Callable[[Tensor], Tensor],
+    ) -> SamplingRun: ...
 
 
 class Reconstructor:
@@ -92,6 +126,11 @@ class Reconstructor:
         Seconds of a clock that never goes back.
     joint
         The joint reconstruction; another one for tests and comparisons.
+    sampling
+        What samples posteriors; another one for tests.
+    on_iteration, on_step
+        Called after each iteration of the reconstruction, and after each step of sampling (steps done, steps
+        in all).
     """
 
     def __init__(
@@ -101,11 +140,15 @@ class Reconstructor:
         prior_search: Sequence[Path] | None = None,
         clock: Callable[[], float] = time.monotonic,
         joint: JointReconstruction = reconstruct,
+        sampling: PosteriorSampling = PosteriorRun,
         on_iteration: Callable[[Progress], None] | None = None,
+        on_step: Callable[[int, int], None] = lambda _done, _steps: None,
     ) -> None:
         self.device = find_device(device)
+        self.clock = clock
+        self.sampling = sampling
+        self.on_step = on_step
         self._prior_search = prior_folders() if prior_search is None else prior_search
-        self._clock = clock
         self._joint = joint
         self._on_iteration = on_iteration
         self._priors: dict[Path, Prior] = {}
@@ -138,15 +181,15 @@ class Reconstructor:
                 f"coils: 'fixed' is for scans of a single coil, whose map is 1; this scan has {n_coils} "
                 "coils. Set coils to joint."
             )
-        started = self._clock()
+        started = self.clock()
         limit = settings.solver.time_limit_s
         end = None if limit is None else started + limit * len(slices)
 
         def out_of_time() -> bool:
-            return cancelled() or (end is not None and self._clock() >= end)
+            return cancelled() or (end is not None and self.clock() >= end)
 
         try:
-            kspace = _joined(slices).to(self.device)
+            kspace = joined(slices).to(self.device)
             result = self._joint(
                 kspace,
                 prior=prior,
@@ -160,13 +203,23 @@ class Reconstructor:
         except Exception as error:  # whatever fails in there, the scanner gets an image
             if len(slices) > 1:
                 logger.warning(
-                    "A batch of %d slices failed (%s): one by one now.", len(slices), _reason(error)
+                    "A batch of %d slices failed (%s): one by one now.",
+                    len(slices),
+                    failure_reason(error, "the joint reconstruction"),
                 )
                 torch.cuda.empty_cache()
                 return [result for one in slices for result in self([one], settings, cancelled)]
             logger.error("The joint reconstruction failed.", exc_info=error)
-            return [_fallback(slices[0], settings, prior, self._clock() - started, _reason(error))]
-        seconds = (self._clock() - started) / len(slices)
+            return [
+                _fallback(
+                    slices[0],
+                    settings,
+                    prior,
+                    self.clock() - started,
+                    failure_reason(error, "the joint reconstruction"),
+                )
+            ]
+        seconds = (self.clock() - started) / len(slices)
         results = []
         for index, outcome in enumerate(result.outcomes):
             if outcome is Outcome.NOT_FINITE or not np.isfinite(images[index]).all():
@@ -190,6 +243,7 @@ class Reconstructor:
                     noise_level=result.noise_level[index],
                     prior_weight=result.prior_weight[index],
                     mean_coil_magnitude=result.mean_coil_magnitude[index],
+                    typicality=_typicality(prior, result.image[index : index + 1], outcome),
                 )
             )
         return results
@@ -220,12 +274,36 @@ def reconstruction_settings(settings: Settings) -> ReconstructionSettings:
     )
 
 
-def _joined(slices: Sequence[KSpace]) -> KSpace:
+def sampling_settings(settings: Settings) -> PosteriorSettings:
+    """Translate what the user chose."""
+    chosen = settings.posterior
+    return PosteriorSettings(
+        sampler=chosen.sampler,
+        chains=chosen.chains,
+        warmup=chosen.warmup,
+        draws=chosen.draws,
+        thin=chosen.thin,
+    )
+
+
+def joined(slices: Sequence[KSpace]) -> KSpace:
+    """Return the k-space of slices of one shape and noise level as one batch."""
     return KSpace(
         samples=torch.cat([one.samples for one in slices]),
         mask=torch.cat([one.mask for one in slices]),
         noise_std=slices[0].noise_std,
     )
+
+
+def _typicality(prior: Prior, image: Tensor, outcome: Outcome) -> Typicality | None:
+    """Judge an image (1, 1, y, x); a failure does not cost it."""
+    if outcome is Outcome.ALL_ZERO:
+        return None
+    try:
+        return typicality(prior, image)
+    except Exception as error:  # whatever fails in there, the image is good
+        logger.error("How typical an image is could not be told.", exc_info=error)
+        return Typicality(word="unknown", sentence=f"unknown: {failure_reason(error, 'the comparison')}")
 
 
 def _fallback(kspace: KSpace, settings: Settings, prior: Prior, seconds: float, reason: str) -> SliceResult:
@@ -242,7 +320,8 @@ def _fallback(kspace: KSpace, settings: Settings, prior: Prior, seconds: float, 
     )
 
 
-def _reason(error: Exception) -> str:
+def failure_reason(error: Exception, where: str) -> str:
+    """Say what failed and where, without the error's text, which may name a patient."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return "out of memory"
-    return f"{type(error).__name__} in the joint reconstruction"
+    return f"{type(error).__name__} in {where}"

@@ -6,10 +6,11 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from gadget.errors import ScanError
+from gadget.finished_slice import FinishedSlice
 from gadget.image_file import ImageFile, new_image_file, refuse_same_file
 from gadget.image_labels import StreamSummary
-from gadget.picture_files import save_picture
-from gadget.pipeline import FinishedSlice, reconstruct_stream
+from gadget.picture_files import PictureFolder
+from gadget.pipeline import reconstruct_stream
 from gadget.reconstructor import Reconstructor
 from gadget.scan_file import read_scan
 from gadget.settings import Settings
@@ -39,7 +40,7 @@ def replay(
         Where to keep the estimated coil maps, on the grid of the assembled k-space (after prewhitening).
         Slices whose image is a fallback have none.
     png
-        A folder, made where it is missing, for a picture of each image.
+        A folder, made where it is missing, for a picture of each image and one of its uncertainty.
     on_readout, on_slice
         Called for each readout that is read, and for each image that is made.
 
@@ -50,6 +51,7 @@ def replay(
     """
     refuse_same_file(scan, out, coils)
     summary = StreamSummary()
+    pictures = PictureFolder(png, overwrite=overwrite) if png else None
     with ExitStack() as files:
         images = files.enter_context(new_image_file(out, overwrite=overwrite))
         maps = files.enter_context(new_image_file(coils, overwrite=overwrite)) if coils else None
@@ -65,8 +67,8 @@ def replay(
         ):
             if isinstance(reply, Image):
                 images.append_image(reply)
-                if png is not None:
-                    save_picture(png, reply, overwrite=overwrite)
+                if pictures is not None:
+                    pictures.add(reply)
         if summary.n_images == 0:
             raise ScanError(
                 f"{scan} gave no image: it has no imaging readouts, only noise, calibration or others."

@@ -4,14 +4,19 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from pathlib import Path
-from xml.etree import ElementTree
 
 from gadget.client import send_scan
 from gadget.errors import PeerProtocolError
+from gadget.finished_slice import RELIABLE as RELIABLE_OUTCOMES
 from gadget.image_file import new_image_file, refuse_same_file
-from gadget.picture_files import save_picture
+from gadget.picture_files import PictureFolder
 from gadget.scan_file import read_scan
+from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
 from gadget.wire.messages import Acquisition, ConfigFile, Image, Message, ScanHeader, Text
+
+ORDINARY = (RECONSTRUCTION.name, POSTERIOR_MEAN.name, POSTERIOR_STD.name)
+"""``EBM_Image`` of images that are what was asked for; other servers' images have none."""
+RELIABLE = tuple(outcome.name for outcome in RELIABLE_OUTCOMES)
 
 
 @dataclass(slots=True)
@@ -44,6 +49,7 @@ def send_and_keep(
     """
     refuse_same_file(scan, out)
     received = Received()
+    pictures = PictureFolder(png, overwrite=overwrite) if png else None
     with new_image_file(out, overwrite=overwrite) as images:
         for header in islice(read_scan(scan, group), 1):
             if isinstance(header, ScanHeader):
@@ -54,8 +60,8 @@ def send_and_keep(
                 received.n_images += 1
                 received.labelled += _label(reply, received.n_images)
                 images.append_image(reply)
-                if png is not None:
-                    save_picture(png, reply, overwrite=overwrite)
+                if pictures is not None:
+                    pictures.add(reply)
             elif isinstance(reply, Text):
                 # An MRD server has no other way to report that it failed half-way.
                 received.labelled.append(f"the server says: {reply.text}")
@@ -73,12 +79,8 @@ def _counted(messages: Iterable[Message], on_readout: Callable[[], None]) -> Ite
 
 
 def _label(image: Image, number: int) -> list[str]:
-    """Return the image's comment where its meta says that it is no ordinary reconstruction of ours."""
-    try:
-        root = ElementTree.fromstring(image.meta.partition("\0")[0])
-    except (ElementTree.ParseError, ValueError):
-        return []
-    meta = {node.findtext("name"): node.findtext("value") for node in root.iter("meta")}
-    if meta.get("EBM_Image", "RECONSTRUCTED") == "RECONSTRUCTED":
+    """Return the image's comment where its meta says that it, or its uncertainty, is not to be relied on."""
+    meta = read_meta(image)
+    if meta.get("EBM_Image", ORDINARY[0]) in ORDINARY and meta.get("EBM_Posterior", RELIABLE[0]) in RELIABLE:
         return []
     return [f"image {number}: {meta.get('ImageComments', meta['EBM_Image'])}"]

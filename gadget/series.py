@@ -1,4 +1,4 @@
-"""From a reconstructed slice to the ISMRMRD image that is sent: recon matrix, header, meta, pixels.
+"""From a reconstructed slice to the ISMRMRD images that are sent: series, header, meta, pixels.
 
 Image headers are C structs with 16-bit fields, in which a wrong name is lost and a large number wraps. They
 are therefore made in one place, :func:`image_header`, which checks both.
@@ -7,15 +7,16 @@ are therefore made in one place, :func:`image_header`, which checks both.
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import ismrmrd
 import numpy as np
-import scipy.fft
 from numpy.typing import NDArray
 
 from gadget.errors import OwnProtocolError
+from gadget.recon_grid import to_recon_grid
 from gadget.scan.context import ScanContext
 from gadget.wire.headers import IMAGE_HEADER
 from gadget.wire.messages import Header, Image
@@ -44,28 +45,78 @@ class PixelType(Enum):
         return {"uint16": 1, "int16": 2, "float32": 5}[self.value]
 
 
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One of the series that a scan becomes.
+
+    Value 4 of the ImageType, where there is one, is DICOM's term for the derived pixel contrast (PS3.3,
+    C.8.16.1.4).
+    """
+
+    name: str
+    """``EBM_Image`` in the meta of its ordinary images."""
+    index: int
+    """``image_series_index``; images of other origin keep theirs."""
+    image_type: str
+    description: str
+    """What the scanner puts behind its own description of the series."""
+
+
+RECONSTRUCTION = Series("RECONSTRUCTED", 1, "DERIVED\\PRIMARY\\M", "EBM")
+POSTERIOR_MEAN = Series("POSTERIOR_MEAN", 2, "DERIVED\\PRIMARY\\M\\MEAN", "EBM_MEAN")
+POSTERIOR_STD = Series("POSTERIOR_STD", 3, "DERIVED\\PRIMARY\\M\\STD_DEVIATION", "EBM_STD")
+
+
 def reconstruction_image(
     image: NDArray[np.complex64] | NDArray[np.float32],
     context: ScanContext,
     *,
-    series_index: int,
     image_index: int,
     meta: Mapping[str, MetaValue] | None = None,
     pixel_type: PixelType = PixelType.FLOAT32,
     slope: float | None = None,
 ) -> Image:
-    """Make the magnitude image of one slice.
+    """Make the magnitude image of one slice from an image on its assembled grid ``context.grid_matrix``.
+
+    complex64 or float32 magnitude (y, x). Where the recon matrix has other pixels than the grid, a complex
+    image is interpolated as such, which a magnitude cannot be. The rest is as in :func:`series_image`.
+    """
+    if image.shape != context.grid_matrix[::-1]:
+        raise OwnProtocolError(
+            f"The image has shape {image.shape}, but its slice was assembled on {context.grid_matrix[::-1]} "
+            "(y, x)."
+        )
+    return series_image(
+        np.abs(to_recon_grid(image, context)).astype(np.float32),
+        context,
+        RECONSTRUCTION,
+        image_index=image_index,
+        meta=meta,
+        pixel_type=pixel_type,
+        slope=slope,
+    )
+
+
+def series_image(
+    magnitude: NDArray[np.float32],
+    context: ScanContext,
+    series: Series,
+    *,
+    image_index: int,
+    meta: Mapping[str, MetaValue] | None = None,
+    pixel_type: PixelType = PixelType.FLOAT32,
+    slope: float | None = None,
+) -> Image:
+    """Make an image of a series.
 
     Parameters
     ----------
-    image
-        complex64, or float32 magnitude, (y, x) on the assembled grid ``context.grid_matrix``. Where the recon
-        matrix has other pixels than the grid, a complex image is interpolated as such, which a magnitude
-        cannot be.
+    magnitude
+        float32 (y, x) on the recon matrix, not negative.
     context
         Of the slice.
-    series_index, image_index
-        ``image_index`` counts 1..N within a series.
+    image_index
+        Counts 1..N within a series; images of different series that belong together have the same.
     meta
         Attributes beside the standard ones, or instead of them.
     pixel_type
@@ -75,18 +126,17 @@ def reconstruction_image(
         Use this RescaleSlope, so that the images of a series can be compared without reading it; larger
         values are clipped, and the meta says how many.
     """
-    if image.shape != context.grid_matrix[::-1]:
+    if magnitude.shape != context.recon_matrix[1::-1]:
         raise OwnProtocolError(
-            f"The image has shape {image.shape}, but its slice was assembled on {context.grid_matrix[::-1]} "
+            f"The image has shape {magnitude.shape}, but the recon matrix is {context.recon_matrix[1::-1]} "
             "(y, x)."
         )
-    magnitude = np.abs(to_recon_grid(image, context)).astype(np.float32)
     if not np.isfinite(magnitude).all():
         raise OwnProtocolError(
             f"The image of {context.label()} holds {int((~np.isfinite(magnitude)).sum())} NaN or infinite "
             "pixels; such an image is never sent. Send a fallback instead."
         )
-    attributes: dict[str, MetaValue] = {**_standard_meta(context, magnitude)}
+    attributes: dict[str, MetaValue] = {**_standard_meta(context, series, magnitude)}
     pixels: NDArray[Any] = magnitude
     if pixel_type is not PixelType.FLOAT32:
         pixels, scaling = _integer_pixels(magnitude, np.dtype(pixel_type.value), slope)
@@ -98,32 +148,10 @@ def reconstruction_image(
         data_type=pixel_type.code,
         image_type=MAGNITUDE,
         image_index=image_index,
-        image_series_index=series_index,
+        image_series_index=series.index,
         attribute_string_len=len(text),
     )
     return Image(header=header, meta=text, data=pixels[None, None])
-
-
-def to_recon_grid(
-    image: NDArray[np.complex64] | NDArray[np.float32], context: ScanContext
-) -> NDArray[np.complex64] | NDArray[np.float32]:
-    """Bring an image from the assembled grid to the recon matrix and its field of view.
-
-    Along each axis: zero-fill (or cut) k-space so that the pixels have the size of the recon matrix's, then
-    keep the middle of the field of view (phase oversampling; an oversampled readout that could not be cropped
-    before). The pixel with index n // 2 stays in place, and intensities stay as they are. Where no pixel
-    changes its size, nothing is interpolated. A field of view that is not a whole number of pixels is met to
-    half a pixel.
-    """
-    for axis, which in ((0, 1), (1, 0)):
-        n_recon, fov_mm = context.recon_matrix[which], context.recon_fov_mm[which]
-        n_filled = max(1, round(n_recon * context.grid_fov_mm[which] / fov_mm))
-        if n_filled != image.shape[axis]:
-            spectrum = _centred(scipy.fft.fft, image.astype(np.complex64), axis)
-            factor = np.float32(n_filled / image.shape[axis])
-            image = _centred(scipy.fft.ifft, _centre_fit(spectrum, n_filled, axis), axis) * factor
-        image = _centre_fit(image, n_recon, axis)
-    return image
 
 
 def image_header(context: ScanContext, **fields: int) -> Header:
@@ -195,16 +223,27 @@ def to_ismrmrd_image(message: Image) -> ismrmrd.Image:
     )
 
 
-def _standard_meta(context: ScanContext, magnitude: NDArray[np.float32]) -> dict[str, MetaValue]:
+def read_meta(image: Image) -> dict[str, str]:
+    """Return the attributes of an image, the first value of each; none where they cannot be read."""
+    try:
+        root = ElementTree.fromstring(image.meta.partition("\0")[0])
+    except (ElementTree.ParseError, ValueError):
+        return {}
+    return {node.findtext("name", ""): node.findtext("value", "") for node in root.iter("meta")}
+
+
+def _standard_meta(
+    context: ScanContext, series: Series, magnitude: NDArray[np.float32]
+) -> dict[str, MetaValue]:
     # The window in the units after rescaling, from 0 to where only the brightest thousandth lies above.
     top = float(np.quantile(magnitude, 0.999)) or float(magnitude.max(initial=0.0)) or 1.0
     meta: dict[str, MetaValue] = {
         "DataRole": "Image",
-        "ImageType": "DERIVED\\PRIMARY\\M",
+        "ImageType": series.image_type,
         "ImageProcessingHistory": ["GADGETRON-EBM"],
         "ImageComments": "gadgetron-ebm" if context.is_complete else "gadgetron-ebm: INCOMPLETE DATA",
-        "SequenceDescriptionAdditional": "EBM",
-        "SeriesDescriptionAdditional": "EBM",
+        "SequenceDescriptionAdditional": series.description,
+        "SeriesDescriptionAdditional": series.description,
         "Keep_image_geometry": 1,
         "WindowCenter": top / 2,
         "WindowWidth": top,
@@ -238,27 +277,3 @@ def _meta_text(value: object) -> str:
         value = value.item()
     # repr of a float is the shortest text that reads back as the same number.
     return repr(value) if isinstance(value, float) else str(value)
-
-
-def _centred(transform: Any, array: NDArray[np.complex64], axis: int) -> NDArray[np.complex64]:
-    shifted = transform(scipy.fft.ifftshift(array, axes=axis), axis=axis)
-    result: NDArray[np.complex64] = scipy.fft.fftshift(shifted, axes=axis)
-    return result
-
-
-def _centre_fit(array: NDArray[Any], size: int, axis: int) -> NDArray[Any]:
-    """Cut or zero-pad an axis, keeping index n // 2 at the new n // 2."""
-    n = array.shape[axis]
-    start = n // 2 - size // 2
-    if start >= 0 and start + size <= n:
-        return np.take(array, range(start, start + size), axis=axis)
-    shape = list(array.shape)
-    shape[axis] = size
-    result = np.zeros(shape, array.dtype)
-    first, last = max(start, 0), min(start + size, n)
-    source = [slice(None)] * array.ndim
-    target = [slice(None)] * array.ndim
-    source[axis] = slice(first, last)
-    target[axis] = slice(first - start, last - start)
-    result[tuple(target)] = array[tuple(source)]
-    return result

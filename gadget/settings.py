@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from gadget.checked_settings import checked, read_yaml_mapping, with_values
+from reconlib.posterior.settings import SamplerName
 
 
 class _Section(BaseModel):
@@ -79,10 +80,22 @@ class OutputSettings(_Section):
 
 
 class PosteriorSettings(_Section):
-    """Uncertainty series. Not part of this version: the only value is false."""
+    """The uncertainty series: mean and standard deviation of the posterior, by sampling."""
 
-    enabled: Literal[False] = False
-    """Whether to send uncertainty series."""
+    enabled: bool = True
+    """Whether to send uncertainty series after the images."""
+    sampler: SamplerName = "kinetic"
+    """How the chains move."""
+    chains: int = Field(default=4, ge=1, le=64)
+    """Chains per slice, from different starts; where they disagree, the series are labelled."""
+    warmup: int = Field(default=60, ge=0, le=100_000)
+    """Steps of each chain that are not used."""
+    draws: int = Field(default=100, ge=2, le=100_000)
+    """Images of each chain that are used."""
+    thin: int = Field(default=1, ge=1, le=1000)
+    """Steps from one of them to the next."""
+    time_limit_s: float | None = Field(default=20.0, gt=0)
+    """Most seconds of sampling per slice; what it cuts too short is labelled. null: no limit."""
 
 
 class Settings(_Section):
@@ -107,7 +120,7 @@ class Settings(_Section):
     threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads. null: as many as the environment gives."""
     seed: int = Field(default=0, ge=0, lt=2**63)
-    """Seed of the noise in the prior's gradient."""
+    """Seed of the noise in the prior's gradient, and of the sampling."""
 
 
 def load_settings(path: Path | None = None, overrides: Iterable[tuple[str, Any]] = ()) -> Settings:

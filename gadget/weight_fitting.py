@@ -1,11 +1,13 @@
 """Fit the weight of a prior on files, and write it to the prior's card."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
+from gadget.configs import config_folder
 from gadget.errors import FileError, SettingsError
 from gadget.evaluation_inputs import read_full_scans, with_coil_of_one, with_names_of_their_own
 from gadget.kept_rows import KeptRows, identity_of, identity_of_case, identity_of_code
@@ -150,6 +152,11 @@ def write_fitted(folder: Path, card: PriorCard, out: Path | None) -> Path:
         except OSError as error:
             raise FileError(f"Cannot write {out}: {error}.") from error
     return out
+
+
+def is_fixed(folder: Path) -> bool:
+    """Whether the card is not ours to change: a shipped one, or one in a folder without write permission."""
+    return folder.resolve().is_relative_to(config_folder().resolve()) or not os.access(folder, os.W_OK)
 
 
 def refuse_same(fit_on: Sequence[Path], report_on: Sequence[Path]) -> None:

@@ -159,6 +159,7 @@ def reconstruct(
             tolerance=settings.tolerance,
             estimate_coils=coils is None,
             gradient_noise_std=card.gradient_noise_std,
+            symmetric_views=card.symmetric_views,
         ),
         generator=torch.Generator().manual_seed(seed),
         out_of_time=out_of_time,

@@ -1,20 +1,22 @@
 """``evaluate``: how good the images are."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from gadget.commands.evaluation_cases import (
+    N_COILS,
+    N_IMAGES,
+    NOISE,
+    NOISE_FACTOR,
+    CaseOptions,
+    Study,
+    about,
+    parts_of,
+    refuse_common,
+)
 from gadget.commands.options import Config, Device, Set, settings_of, use_threads
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from gadget.settings import Settings
-    from reconlib.evaluation.study import Case, FullScan
-
-NOISE_FACTOR = 2.0
-N_IMAGES = 10
 
 
 def evaluate(
@@ -23,7 +25,7 @@ def evaluate(
         typer.Argument(
             metavar="SCAN...",
             help="Fully sampled scans: ISMRMRD .h5, fastMRI .h5, or k-space .npy (coil, ky, kx). For the "
-            "single-coil study: magnitude images, .npz, .npy (image, y, x) or fastMRI .h5.",
+            "simulated studies: magnitude images, .npz, .npy (image, y, x) or fastMRI .h5.",
             exists=True,
         ),
     ],
@@ -31,12 +33,15 @@ def evaluate(
         Path, typer.Option(metavar="FOLDER", help="Where rows, tables and pictures are kept.")
     ] = Path("evaluation"),
     study: Annotated[
-        Literal["parallel-imaging", "single-coil"],
-        typer.Option(help="single-coil: the paper's simulation study, one coil fixed at 1 and a real image."),
+        Study,
+        typer.Option(
+            help="single-coil: the paper's simulation study, one coil fixed at 1 and a real image. "
+            "simulated: scans of several coils."
+        ),
     ] = "parallel-imaging",
     prior: Annotated[
         list[str] | None,
-        typer.Option("--prior", metavar="NAME|FOLDER", help="Prior of the method 'map'. Repeatable."),
+        typer.Option("--prior", metavar="NAME|FOLDER", help="Prior of 'map' and 'posterior'. Repeatable."),
     ] = None,
     patterns: Annotated[
         str | None,
@@ -49,18 +54,26 @@ def evaluate(
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Of zero-filled, tv, tv-best, map, map-best, bart; -best: at the best weight (oracle).",
+            help="Of zero-filled, tv, tv-best, map, map-best, posterior, bart; -best: at the best weight "
+            "(oracle). posterior: mean and standard deviation, by the settings posterior.*; without a time "
+            "limit unless one is set.",
         ),
     ] = "zero-filled,tv,map",
     slices: Annotated[
         int | None,
         typer.Option(
             metavar="N",
-            help="Only the N slices in the middle of each scan; single-coil study: N images, evenly spread "
+            help="Only the N slices in the middle of each scan; simulated studies: N images, evenly spread "
             f"(default {N_IMAGES}).",
             min=1,
         ),
     ] = None,
+    part: Annotated[
+        Literal["all", "even", "odd"],
+        typer.Option(
+            help="Simulated studies: even and odd share no image, to fit on one and test on the other."
+        ),
+    ] = "all",
     reference: Annotated[
         Literal["rss", "truth"],
         typer.Option(help="rss: of the full samples; truth: the one stored with simulated scans."),
@@ -73,9 +86,26 @@ def evaluate(
         Literal["real", "soft"] | None,
         typer.Option(help="Of all methods. Default: the settings', else that of the first prior."),
     ] = None,
+    coils: Annotated[
+        int | None, typer.Option(metavar="N", help=f"Study simulated: coils (default {N_COILS}).", min=2)
+    ] = None,
+    add_noise: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Add noise to the samples, until its standard deviation per real component is this share of "
+            f"the image's maximum. Study simulated: default {NOISE}.",
+            min=1e-6,
+            max=1,
+        ),
+    ] = None,
     noise_factor: Annotated[
         float,
-        typer.Option(help="Single-coil study: the noise that is added, over the image's own.", min=1),
+        typer.Option(
+            help="Simulated studies: the noise that is added, over the image's own; beside --add-noise the "
+            "larger one holds.",
+            min=1,
+        ),
     ] = NOISE_FACTOR,
     calibrate_on: Annotated[
         list[Path] | None,
@@ -93,14 +123,25 @@ def evaluate(
 ) -> None:
     """Leave samples out of fully sampled scans, reconstruct, and compare with the whole.
 
-    Prints PSNR by case and a table of means; the folder gets every row (table.md, table.csv) and pictures.
+    Prints PSNR by case and a table of means; the folder gets every row (table.md, table.csv) and pictures,
+    for the posterior with the coverage of its intervals and its errors against what it predicts.
     Finished rows are kept in rows.jsonl and not computed again. Methods that are told the reference to choose
     their weight are called oracle.
     """
     single = study == "single-coil"
-    if single and (reference == "truth" or coil_maps is not None):
-        raise typer.BadParameter("--reference and --coil-maps do not go with --study single-coil.")
     settings = settings_of(config, set_=[*(set_ or ()), *_phase(image_phase, set_, single)], device=device)
+    options = CaseOptions(
+        study=study,
+        settings=settings,
+        patterns=patterns,
+        slices=slices,
+        part=part,
+        reference=reference,
+        coil_maps=coil_maps,
+        coils=coils,
+        add_noise=add_noise,
+        noise_factor=noise_factor,
+    )
 
     from gadget.commands.evaluation_progress import rows_on_terminal
     from gadget.evaluation import run_evaluation
@@ -110,36 +151,31 @@ def evaluate(
     from reconlib.evaluation.summary import DIGITS
 
     use_threads(settings)
-    names = _pattern_names(patterns or ("single-coil" if single else "parallel"))
-    chosen = _parts(methods)
+    options.pattern_names()
+    chosen = parts_of(methods)
     for name in chosen:
         if name not in ALL_METHODS:
             raise typer.BadParameter(f"there is no method {name!r}; choose from {', '.join(ALL_METHODS)}.")
-
-    def cases_of(paths: "Sequence[Path]") -> "list[Case]":
-        if single:
-            scans = _single_coil_scans(paths, slices or N_IMAGES, noise_factor)
-        else:
-            scans = _scans(paths, settings, slices, reference, coil_maps)
-        for scan in scans:
-            typer.echo(f"{scan.name}: noise level {scan.noise_std:.4g}, {scan.noise_source}", err=True)
-        return _cases(scans, names)
-
-    cases, calibration = cases_of(inputs), cases_of(calibrate_on or ())
-    _refuse_common(cases, calibration)
+    cases, calibration = options.cases_of(inputs), options.cases_of(calibrate_on or ())
+    refuse_common(cases, calibration)
     bart = Bart.find()
     if bart is None and "bart" in chosen:
         typer.echo("bart is not on the PATH: its rows are left out.", err=True)
     with rows_on_terminal() as progress:
         with prior_faults_as_settings_faults():
             runs = named_methods(
-                chosen, prior or [settings.prior], settings, bart=bart, on_iteration=progress.iteration
+                chosen,
+                prior or [settings.prior],
+                settings,
+                bart=bart,
+                on_iteration=progress.iteration,
+                on_step=progress.step,
             )
         if calibration:
             runs = with_calibrated(runs, calibration)
         progress.start(len(cases) * len(runs))
         result = run_evaluation(
-            out, cases, runs, on_row=progress.row, pictures=pictures, about=_about(single, cases)
+            out, cases, runs, on_row=progress.row, pictures=pictures, about=about(study, cases)
         )
     typer.echo(result.psnr.markdown(DIGITS))
     typer.echo(result.means.markdown(DIGITS))
@@ -154,99 +190,3 @@ def _phase(image_phase: str | None, set_: list[str] | None, single: bool) -> lis
     if image_phase is None and single and not any(one.startswith("image_phase") for one in set_ or ()):
         image_phase = "real"
     return [] if image_phase is None else [f"image_phase={image_phase}"]
-
-
-def _pattern_names(text: str) -> list[str]:
-    from reconlib.evaluation.grid_patterns import PARALLEL_IMAGING, PATTERNS, SINGLE_COIL
-
-    sets = {"parallel": PARALLEL_IMAGING, "single-coil": SINGLE_COIL}
-    names = list(dict.fromkeys(name for part in _parts(text) for name in sets.get(part, (part,))))
-    for name in names:
-        if name not in PATTERNS:
-            raise typer.BadParameter(
-                f"there is no pattern {name!r}; choose from {', '.join([*PATTERNS, *sets])}."
-            )
-    if not names:
-        raise typer.BadParameter("no pattern is named.")
-    return names
-
-
-def _scans(
-    paths: "Sequence[Path]", settings: "Settings", slices: int | None, reference: str, coil_maps: Path | None
-) -> "list[FullScan]":
-    from gadget.evaluation_inputs import (
-        read_full_scans,
-        with_coil_maps,
-        with_coil_of_one,
-        with_names_of_their_own,
-    )
-
-    scans = [
-        scan
-        for path in paths
-        for scan in read_full_scans(path, settings, n_slices=slices, use_truth=reference == "truth")
-    ]
-    if coil_maps is not None:
-        scans = [with_coil_maps(scan, coil_maps) for scan in scans]
-    elif settings.coils == "fixed":
-        scans = [with_coil_of_one(scan) for scan in scans]
-    return with_names_of_their_own(scans)
-
-
-def _single_coil_scans(paths: "Sequence[Path]", n_images: int, noise_factor: float) -> "list[FullScan]":
-    from gadget.evaluation_images import read_single_coil_scans
-    from gadget.evaluation_inputs import with_names_of_their_own
-
-    scans = [
-        scan
-        for path in paths
-        for scan in read_single_coil_scans(path, n_images=n_images, noise_factor=noise_factor)
-    ]
-    return with_names_of_their_own(scans)
-
-
-def _cases(scans: "list[FullScan]", patterns: list[str]) -> "list[Case]":
-    from reconlib.evaluation.grid_patterns import PATTERNS
-    from reconlib.evaluation.study import Case
-
-    cases = []
-    for scan in scans:
-        for name in patterns:
-            try:
-                mask = PATTERNS[name](scan.matrix)
-            except ValueError as error:
-                raise typer.BadParameter(f"{scan.name}, pattern {name}: {error}") from error
-            cases.append(Case(scan=scan, pattern=name, mask=mask))
-    return cases
-
-
-def _refuse_common(cases: "list[Case]", calibration: "list[Case]") -> None:
-    """Refuse to calibrate on what is evaluated."""
-    import torch
-
-    for case in cases:
-        for other in calibration:
-            mine, its = case.scan.samples, other.scan.samples
-            if mine.shape == its.shape and torch.equal(mine, its):
-                raise typer.BadParameter(
-                    f"--calibrate-on has {case.scan.name}, which is evaluated; calibrate on other scans."
-                )
-
-
-def _about(single: bool, cases: "list[Case]") -> str:
-    """Say above the tables what they show."""
-    what = (
-        "Simulated scans: one coil of sensitivity 1 that is known, a real image, magnitude images that "
-        "others reconstructed, cut to what was measured, and noise added. They compare methods; they do not "
-        "say how good an image is on a scanner. Measures after one scale fit, against the image without the "
-        "noise that was added."
-        if single
-        else "Measures after one scale fit per image, against the root sum of squares of all samples, or the "
-        "stored truth. Oracle: the weight was chosen with the reference in hand."
-    )
-    lines = (f"* {case.scan.name}: noise level {case.scan.noise_source}" for case in cases)
-    return what + "\n\n" + "\n".join(dict.fromkeys(lines))
-
-
-def _parts(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

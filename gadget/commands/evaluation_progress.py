@@ -44,6 +44,11 @@ class EvaluationProgress:
                 self._iterations, completed=progress.iteration, total=progress.iterations, visible=True
             )
 
+    def step(self, done: int, total: int) -> None:
+        """A sampling has come so far."""
+        if self._bars is not None:
+            self._bars.update(self._iterations, completed=done, total=total, visible=True)
+
 
 @contextmanager
 def rows_on_terminal() -> Iterator[EvaluationProgress]:

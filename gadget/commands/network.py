@@ -15,6 +15,7 @@ from gadget.commands.options import (
     Out,
     Overwrite,
     Png,
+    Posterior,
     PriorName,
     Scan,
     Seed,
@@ -35,6 +36,7 @@ def serve(
     prior: PriorName = None,
     set_: Set = None,
     device: Device = None,
+    posterior: Posterior = None,
     no_posterior: NoPosterior = False,
     seed: Seed = None,
 ) -> None:
@@ -42,13 +44,19 @@ def serve(
 
     For MRD and FIRE clients, and for Gadgetron's <connect port="..."/>. One connection after another is
     served. A client's configuration or JSON parameters change settings for its own scan; it cannot set
-    device, threads, batch_slices or a folder as prior.
+    device, threads, batch_slices or a folder as prior, nor lengthen time limits or sampling.
 
     Anybody who reaches the port can use it: name an address of the network only where that network is
     trusted.
     """
     settings = settings_of(
-        config, prior=prior, set_=set_, device=device, seed=seed, no_posterior=no_posterior
+        config,
+        prior=prior,
+        set_=set_,
+        device=device,
+        seed=seed,
+        posterior=posterior,
+        no_posterior=no_posterior,
     )
 
     from gadget.answering import Peer
@@ -65,7 +73,13 @@ def serve(
     reconstructor.load(settings)
 
     def handle(messages: Iterator[Message], peer: Peer) -> Iterable[Message]:
-        return reconstruct_stream(messages, settings, reconstructor=reconstructor, cancelled=peer.cancelled)
+        return reconstruct_stream(
+            messages,
+            settings,
+            reconstructor=reconstructor,
+            cancelled=peer.cancelled,
+            silent=peer.silent,
+        )
 
     def announce(server: Server) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -89,7 +103,8 @@ def send(
 ) -> None:
     """Send a recorded scan to a server and keep the images that come back.
 
-    Works with `gadgetron-ebm serve` and with other MRD servers, Gadgetron among them.
+    Works with `gadgetron-ebm serve` and with other MRD servers, Gadgetron among them. Exit codes are those
+    of `replay`; what the server says in words counts as a label, too.
     """
     host, port = _host_and_port(to)
     refuse_outputs(scan, out, overwrite=overwrite)

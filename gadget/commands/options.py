@@ -1,5 +1,6 @@
 """Options that several commands share, and the settings they add up to."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -10,7 +11,8 @@ from gadget.errors import FileError, SettingsError
 from gadget.settings import Settings, load_settings
 
 LABELLED = 3
-"""Exit code: done, but at least one image is a fallback, all zero, or was stopped by its time limit."""
+"""Exit code: done, but at least one image is a fallback, all zero, or was stopped by its time limit, or its
+uncertainty is missing or not to be relied on."""
 
 Scan = Annotated[
     Path, typer.Argument(metavar="SCAN.h5", help="Recorded scan, ISMRMRD HDF5. It is only read.", exists=True)
@@ -19,7 +21,11 @@ Out = Annotated[Path, typer.Argument(metavar="OUT.h5", help="Image file to write
 Group = Annotated[str, typer.Option(help="HDF5 group that holds the scan.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace files that exist.")]
 Png = Annotated[
-    Path | None, typer.Option(metavar="FOLDER", help="Also write a PNG picture of each image to this folder.")
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Also write a PNG picture of each image to this folder, and one of its uncertainty.",
+    ),
 ]
 Config = Annotated[
     Path | None,
@@ -36,13 +42,17 @@ Set = Annotated[
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Where to compute.")]
-Seed = Annotated[int | None, typer.Option(help="Seed of the noise in the prior's gradient.")]
-NoPosterior = Annotated[
-    bool,
+Seed = Annotated[
+    int | None, typer.Option(help="Seed of the noise in the prior's gradient, and of the sampling.")
+]
+Posterior = Annotated[
+    str | None,
     typer.Option(
-        "--no-posterior", help="No uncertainty series. This version makes none; accepted for later ones."
+        metavar="TIME",
+        help="Uncertainty series, with at most this much sampling per slice: 20s, 2min, or seconds alone.",
     ),
 ]
+NoPosterior = Annotated[bool, typer.Option("--no-posterior", help="Images alone, no uncertainty series.")]
 
 
 def settings_of(
@@ -52,6 +62,7 @@ def settings_of(
     set_: list[str] | None = None,
     device: str | None = None,
     seed: int | None = None,
+    posterior: str | None = None,
     no_posterior: bool = False,
 ) -> Settings:
     """Put settings together: file, then --set, then the options of their own, each over the one before.
@@ -66,12 +77,25 @@ def settings_of(
     load_settings(config)
     chosen: dict[str, Any] = {"prior": prior, "device": device, "seed": seed}
     own = [(key, value) for key, value in chosen.items() if value is not None]
+    if posterior is not None and no_posterior:
+        raise typer.BadParameter("--posterior and --no-posterior exclude each other.")
+    if posterior is not None:
+        own += [("posterior.enabled", True), ("posterior.time_limit_s", _seconds(posterior))]
     if no_posterior:
         own.append(("posterior.enabled", False))
     try:
         return load_settings(config, [*(parse_override(text, Settings) for text in set_ or ()), *own])
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def _seconds(text: str) -> float:
+    """Read a time: a number of seconds, or one with a unit."""
+    units = {"": 1.0, "s": 1.0, "min": 60.0}
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*", text)
+    if found is None or found[2] not in units or not float(found[1]) > 0:
+        raise typer.BadParameter(f"--posterior: '{text}' is no time; write for example 20s, 2min or 20.")
+    return float(found[1]) * units[found[2]]
 
 
 def refuse_outputs(scan: Path | None, *outputs: Path | None, overwrite: bool) -> None:

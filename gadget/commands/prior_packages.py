@@ -9,6 +9,7 @@ import typer
 from gadget.commands.inspection import Name, list_priors, show_prior, verify_prior
 from gadget.commands.sampling import landscape
 from gadget.commands.weight_fitting import fit_weight
+from gadget.commands.width_fitting import fit_width
 from gadget.configs import prior_folders, user_prior_folder
 
 prior_app = typer.Typer(no_args_is_help=True, help="Priors that are installed, or that lie in a folder.")
@@ -17,6 +18,7 @@ prior_app.command("show")(show_prior)
 prior_app.command("verify")(verify_prior)
 prior_app.command("landscape")(landscape)
 prior_app.command("fit-weight")(fit_weight)
+prior_app.command("fit-width")(fit_width)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]*")
 

@@ -24,14 +24,16 @@ class _Iteration(Protocol):
 
 
 class ReconstructionProgress:
-    """Counts readouts, images and iterations; made by :func:`progress_on_terminal`."""
+    """Counts readouts, images, iterations and steps of sampling; made by :func:`progress_on_terminal`."""
 
     def __init__(self, bars: Progress | None, n_readouts: int | None) -> None:
         self._bars = bars
         self._n_images = 0
+        self._n_batches = 0
         if bars is not None:
             self._readouts = bars.add_task("readouts", total=n_readouts, visible=n_readouts is not None)
             self._iterations = bars.add_task("image 1, iterations", total=None, visible=False)
+            self._steps = bars.add_task("uncertainty 1, steps", total=None, visible=False)
 
     def readout(self) -> None:
         """One more readout was read."""
@@ -43,6 +45,18 @@ class ReconstructionProgress:
         if self._bars is not None:
             self._bars.update(
                 self._iterations, completed=progress.iteration, total=progress.iterations, visible=True
+            )
+
+    def step(self, done: int, steps: int) -> None:
+        """The sampling of a batch of slices has come so far; it begins with no step done."""
+        self._n_batches += done == 0
+        if self._bars is not None:
+            self._bars.update(
+                self._steps,
+                description=f"uncertainty {self._n_batches}, steps",
+                completed=done,
+                total=steps,
+                visible=True,
             )
 
     def image(self) -> None:

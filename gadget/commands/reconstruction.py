@@ -14,6 +14,7 @@ from gadget.commands.options import (
     Out,
     Overwrite,
     Png,
+    Posterior,
     PriorName,
     Scan,
     Seed,
@@ -37,6 +38,7 @@ def replay(
         Path | None,
         typer.Option(metavar="FILE.h5", help="Also keep the estimated coil maps, complex, for each image."),
     ] = None,
+    posterior: Posterior = None,
     no_posterior: NoPosterior = False,
     seed: Seed = None,
     overwrite: Overwrite = False,
@@ -44,13 +46,21 @@ def replay(
     """Reconstruct a recorded scan.
 
     OUT.h5 gets the scan's header and one magnitude image per slice (and contrast, repetition, ...), in the
-    group 'dataset' as 'image_1'. It appears when it is complete, not before.
+    group 'dataset' as 'image_1'. Beside it, unless --no-posterior is given, 'image_2' holds the posterior
+    mean and 'image_3' the standard deviation of each pixel, in the same units. The file appears when it is
+    complete, not before.
 
     Exit code: 0 done; 1 failed; 2 misuse; 3 done, but at least one image is a fallback, all zero, or was
-    stopped by its time limit.
+    stopped by its time limit, or its uncertainty is missing or too roughly known to be relied on.
     """
     settings = settings_of(
-        config, prior=prior, set_=set_, device=device, seed=seed, no_posterior=no_posterior
+        config,
+        prior=prior,
+        set_=set_,
+        device=device,
+        seed=seed,
+        posterior=posterior,
+        no_posterior=no_posterior,
     )
     refuse_outputs(scan, out, coils, overwrite=overwrite)
 
@@ -70,7 +80,9 @@ def replay(
             coils=coils,
             png=png,
             overwrite=overwrite,
-            reconstructor=Reconstructor(settings.device, on_iteration=progress.iteration),
+            reconstructor=Reconstructor(
+                settings.device, on_iteration=progress.iteration, on_step=progress.step
+            ),
             on_readout=progress.readout,
             on_slice=lambda _finished: progress.image(),
         )

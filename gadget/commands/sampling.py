@@ -33,13 +33,17 @@ def sample(
     ],
     n: Annotated[int, typer.Option("--n", help="Number of images; one chain each.", min=1, max=1024)] = 9,
     matrix: Matrix = None,
-    steps: Annotated[int, typer.Option(help="Langevin steps of each chain.", min=1)] = 600,
+    steps: Annotated[int, typer.Option(help="Steps of each chain.", min=1)] = 600,
+    sampler: Annotated[
+        Literal["langevin", "kinetic", "mala", "sk-rock"],
+        typer.Option(help="How chains move; kinetic moves farthest in a step."),
+    ] = "langevin",
     step_scale: Annotated[float, typer.Option(help="Multiplies the step size.", min=1e-6, max=100)] = 1.0,
     seed: SampleSeed = 0,
     device: Device = None,
     overwrite: Overwrite = False,
 ) -> None:
-    """Draw images from a prior alone, by unadjusted Langevin dynamics.
+    """Draw images from a prior alone, without any scan.
 
     Priors that know noise levels go from a high one down to their own; others stay at theirs. Few steps give
     images that depend on the start: compare runs of different length.
@@ -68,6 +72,7 @@ def sample(
             n_steps=steps,
             generator=generator,
             step_scale=step_scale,
+            sampler=sampler,
             on_step=advance,
         )
     images = draws[:, 0].cpu().numpy()

@@ -1,6 +1,5 @@
 """``prior fit-weight``: the weight of a prior, from validation scans."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -72,7 +71,7 @@ def fit_weight(
 
     from gadget import weight_fitting as fitting
     from gadget.commands.step_progress import steps_on_terminal
-    from gadget.configs import config_folder, prior_folders
+    from gadget.configs import prior_folders
     from gadget.errors import SettingsError
     from gadget.prior_faults import prior_faults_as_settings_faults
     from gadget.reconstructor import find_device, reconstruction_settings
@@ -94,7 +93,7 @@ def fit_weight(
     use_threads(settings)
     with prior_faults_as_settings_faults():
         folder = find_prior(name, prior_folders())
-        if out is None and _is_fixed(folder, config_folder()):
+        if out is None and fitting.is_fixed(folder):
             raise typer.BadParameter(
                 f"{folder} is a shipped prior or cannot be written; name a folder for a copy of it (--out)."
             )
@@ -142,8 +141,3 @@ def _numbers(text: str) -> list[float]:
     if not numbers or not numbers[0] > 0 or not numbers[-1] < float("inf"):
         raise typer.BadParameter(f"--mu is {text!r}; every number has to be positive.")
     return numbers
-
-
-def _is_fixed(folder: Path, shipped: Path) -> bool:
-    """Whether the card is not ours to change: a shipped one, or one in a folder without write permission."""
-    return folder.resolve().is_relative_to(shipped.resolve()) or not os.access(folder, os.W_OK)

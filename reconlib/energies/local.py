@@ -105,13 +105,51 @@ class LocalEnergyNetwork(nn.Module):
         self, image: Tensor, noise_level: Tensor, *, want_gradient: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Energy (slice,) and gradient, shaped as the image (an empty tensor where it is not wanted)."""
-        embedding = self._embedding(noise_level)
+        maps, gradient = self._evaluate(image, noise_level, want_gradient=want_gradient)
+        energy = maps[0].sum(dim=(1, 2))
+        for potentials in maps[1:]:
+            energy = energy + potentials.sum(dim=(1, 2))
+        return energy * (self.reference_level / noise_level), gradient
+
+    def energy_map(self, image: Tensor, noise_level: Tensor) -> Tensor:
+        """Say where the energy comes from: a map shaped as the image whose sum is the energy.
+
+        The potentials of a place at 1/n of the resolution are spread evenly over its n x n pixels. Those of
+        the padding, where there is any, go to the pixels at the border.
+        """
+        maps, _ = self._evaluate(image, noise_level, want_gradient=False)
+        total = maps[0]
+        for level, potentials in enumerate(maps[1:], start=1):
+            n = 2**level
+            total = total + (potentials / n**2).repeat_interleave(n, dim=1).repeat_interleave(n, dim=2)
+        left, right, top, bottom = self._padding(image)
+        for axis, before, after in ((1, top, bottom), (2, left, right)):
+            kept = total.narrow(axis, before, total.shape[axis] - before - after).clone()
+            kept.select(axis, 0).add_(total.narrow(axis, 0, before).sum(axis))
+            kept.select(axis, -1).add_(total.narrow(axis, total.shape[axis] - after, after).sum(axis))
+            total = kept
+        return total[:, None] * (self.reference_level / noise_level)[:, None, None, None]
+
+    def _padding(self, image: Tensor) -> tuple[int, int, int, int]:
+        """Zeros on the left, right, top and bottom."""
         n_y, n_x = image.shape[-2:]
         pad_y, pad_x = -n_y % self.multiple, -n_x % self.multiple
-        padding = (pad_x // 2, pad_x - pad_x // 2, pad_y // 2, pad_y - pad_y // 2)
+        return pad_x // 2, pad_x - pad_x // 2, pad_y // 2, pad_y - pad_y // 2
+
+    def _evaluate(
+        self, image: Tensor, noise_level: Tensor, *, want_gradient: bool
+    ) -> tuple[list[Tensor], Tensor]:
+        """Return the potentials at each resolution, summed over channels: (slice, y, x); and the gradient.
+
+        The potentials lack the factor of the noise level, the gradient has it.
+        """
+        embedding = self._embedding(noise_level)
+        n_y, n_x = image.shape[-2:]
+        padding = self._padding(image)
         factor, shift = self.modulate_stem.modulation(embedding)
         f = self.stem(functional.pad(self.sizes.input_gain * image, padding)) * factor + shift
-        energy, stem_pull = _potential(f, self.stem_log_weight, factor)
+        potentials, stem_pull = _potential(f, self.stem_log_weight, factor)
+        maps = [potentials]
         h, slope = _silu_and_slope(f)
         stem_slope = slope * factor
         tape: list[tuple[Tensor, ...]] = []
@@ -125,13 +163,12 @@ class LocalEnergyNetwork(nn.Module):
             first_slope = slope * factor
             h = u + level.second(v)
             factor, shift = level.modulate_read_out.modulation(embedding)
-            term, pull = _potential(level.read_out(h) * factor + shift, level.log_weight, factor)
-            energy = energy + term
+            potentials, pull = _potential(level.read_out(h) * factor + shift, level.log_weight, factor)
+            maps.append(potentials)
             if want_gradient:
                 tape.append((down_slope, first_slope, pull))
-        per_level = self.reference_level / noise_level
         if not want_gradient:
-            return energy * per_level, energy.new_empty(0)
+            return maps, image.new_empty(0)
         g_h: Tensor | None = None
         for level, (down_slope, first_slope, pull) in zip(reversed(levels), reversed(tape), strict=True):
             g = functional.conv_transpose2d(pull, level.read_out.weight)
@@ -142,7 +179,8 @@ class LocalEnergyNetwork(nn.Module):
         g_stem = stem_pull if g_h is None else stem_pull + g_h * stem_slope
         gradient = functional.conv_transpose2d(g_stem, self.stem.weight, padding=2)
         gradient = gradient[..., padding[2] : padding[2] + n_y, padding[0] : padding[0] + n_x]
-        return energy * per_level, gradient * (self.sizes.input_gain * per_level[:, None, None, None])
+        per_level = (self.reference_level / noise_level)[:, None, None, None]
+        return maps, gradient * (self.sizes.input_gain * per_level)
 
     def _embedding(self, noise_level: Tensor) -> Tensor:
         log_level = torch.log(noise_level / self.reference_level)[:, None]
@@ -151,10 +189,10 @@ class LocalEnergyNetwork(nn.Module):
 
 
 def _potential(f: Tensor, log_weight: Tensor, factor: Tensor) -> tuple[Tensor, Tensor]:
-    """Sum of w (sqrt(1 + f^2) - 1), and its derivative with respect to the convolution's output under f."""
+    """Sum over channels of w (sqrt(1 + f^2) - 1), and its derivative by the convolution's output under f."""
     weight = log_weight.exp()[:, None, None]
     root = torch.sqrt(1 + f.square())
-    return (weight * (root - 1)).sum(dim=(1, 2, 3)), weight * factor * f / root
+    return (weight * (root - 1)).sum(dim=1), weight * factor * f / root
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +214,14 @@ class LocalEnergy:
         """Energy (slice,) and gradient, shaped as the image."""
         return self._evaluate(image, want_gradient=True)
 
-    def _evaluate(self, image: Tensor, *, want_gradient: bool) -> tuple[Tensor, Tensor]:
-        level = torch.full((1,), self.noise_level, device=image.device, dtype=image.dtype)
+    def energy_map(self, image: Tensor, /) -> Tensor:
+        """Say where the energy of a float32 image comes from: shaped as the image, the sum is the energy."""
         with torch.no_grad():
-            return self.network.value_and_gradient(image, level, want_gradient=want_gradient)
+            return self.network.energy_map(image, self._level(image))
+
+    def _evaluate(self, image: Tensor, *, want_gradient: bool) -> tuple[Tensor, Tensor]:
+        with torch.no_grad():
+            return self.network.value_and_gradient(image, self._level(image), want_gradient=want_gradient)
+
+    def _level(self, image: Tensor) -> Tensor:
+        return torch.full((1,), self.noise_level, device=image.device, dtype=image.dtype)

@@ -104,7 +104,8 @@ def calibrated(method: Method, others: Callable[[Case], Sequence[Case]]) -> Meth
     """Return the method with its intensities corrected by a curve fitted on other cases.
 
     ``others`` gives the cases to fit on, such as those with the same pattern. A curve is fitted once per
-    pattern, when it is first needed. The maps are those of the method, so they are not repeated.
+    pattern, when it is first needed. The maps are those of the method, so they are not repeated; standard
+    deviations would no longer fit.
     """
     curves: dict[str, IntensityCurve] = {}
 
@@ -113,7 +114,7 @@ def calibrated(method: Method, others: Callable[[Case], Sequence[Case]]) -> Meth
         if case.pattern not in curves:
             pairs = [(method(other).image, other.reference) for other in others(case)]
             curves[case.pattern] = fit_intensity_curve(pairs)
-        return replace(result, image=curves[case.pattern](result.image), coils=None)
+        return replace(result, image=curves[case.pattern](result.image), coils=None, std=None)
 
     return with_curve
 

@@ -29,15 +29,11 @@ def single_coil_scan(name: str, image: Tensor, *, noise_factor: float | int = 2.
     ValueError
         The image is no magnitude, or empty.
     """
-    if image.ndim != 4 or image.shape[:2] != (1, 1) or image.is_complex():
-        raise ValueError(f"{name} is {image.dtype} of shape {tuple(image.shape)}; needs real (1, 1, y, x).")
-    if not bool(torch.isfinite(image).all()) or bool((image < 0).any()) or not bool((image > 0).any()):
-        raise ValueError(f"{name} is no magnitude image: it has to be finite, not negative, and not empty.")
+    refuse_other_than_magnitude(name, image)
     truth = cut_to_measured(image.float())
     own = own_noise_std(truth)
     std = max(noise_factor * own, LEAST_NOISE * float(truth.max()))
-    seed = int.from_bytes(hashlib.sha256(truth.numpy().tobytes()).digest()[:7], "little")
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed_of(truth))
     noise = std * torch.complex(*torch.randn(2, *truth.shape, generator=generator))
     cut = f"cut from {image.shape[-2]} x {image.shape[-1]} to {truth.shape[-2]} x {truth.shape[-1]}, "
     times = f"{std / own:.1f} times" if own > 0 else "many times"
@@ -50,3 +46,16 @@ def single_coil_scan(name: str, image: Tensor, *, noise_factor: float | int = 2.
         reference=truth,
         coils=torch.ones_like(truth, dtype=torch.complex64),
     )
+
+
+def refuse_other_than_magnitude(name: str, image: Tensor) -> None:
+    """Raise ValueError where an image is not real (1, 1, y, x), finite, not negative, and not empty."""
+    if image.ndim != 4 or image.shape[:2] != (1, 1) or image.is_complex():
+        raise ValueError(f"{name} is {image.dtype} of shape {tuple(image.shape)}; needs real (1, 1, y, x).")
+    if not bool(torch.isfinite(image).all()) or bool((image < 0).any()) or not bool((image > 0).any()):
+        raise ValueError(f"{name} is no magnitude image: it has to be finite, not negative, and not empty.")
+
+
+def seed_of(image: Tensor) -> int:
+    """Return a seed below 2^56 that changes with the image."""
+    return int.from_bytes(hashlib.sha256(image.numpy().tobytes()).digest()[:7], "little")

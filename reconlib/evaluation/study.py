@@ -9,10 +9,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from reconlib.evaluation.coverage import pixel_errors, uncertainty_measures
 from reconlib.evaluation.metrics import fit_scale, nmse, psnr, ssim
 from reconlib.evaluation.null_space import null_space_residual
 from reconlib.joint.outcome import Outcome
@@ -20,10 +20,21 @@ from reconlib.kspace import KSpace
 from reconlib.operators.fourier import ifft2c
 from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.library import Prior
-from reconlib.reconstruction import Progress, ReconstructionSettings, reconstruct, zero_filled
+from reconlib.priors.typicality import typicality
+from reconlib.reconstruction import (
+    Progress,
+    Reconstruction,
+    ReconstructionSettings,
+    reconstruct,
+    zero_filled,
+)
 
 CPU = torch.device("cpu")
 ENERGY_NOISE_SEED = 20231
+
+
+class MethodError(Exception):
+    """A method has no image for a case; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +50,8 @@ class FullScan:
     """Where the noise level comes from, in words."""
     reference: Tensor | None = None
     """float32 (1, 1, y, x), where the truth is known better than by the samples."""
+    reference_noise_std: float = 0.0
+    """Of the reference's own noise, in its units; the root sum of squares has that of the samples."""
     coils: Tensor | None = None
     """complex64 (1, coil, y, x), given maps that stay fixed."""
 
@@ -85,6 +98,10 @@ class MethodImage:
     """complex64 (1, coil, y, x), where the method has maps"""
     facts: Mapping[str, float | str] = field(default_factory=dict)
     """Such as the weight that was used."""
+    std: Tensor | None = None
+    """float32 (1, 1, y, x), where the method says how uncertain the image is, in the image's units"""
+    std_factor: float = 1.0
+    """The factor of the prior's card that ``std`` contains."""
 
 
 Method = Callable[[Case], MethodImage]
@@ -93,8 +110,9 @@ Method = Callable[[Case], MethodImage]
 def measure(case: Case, result: MethodImage, seconds: float) -> dict[str, float | str]:
     """Return the row of a table: metrics after one least-squares scale fit, and the method's own facts.
 
-    PSNR in dB (peak of the reference), NMSE times 100, SSIM, and the null-space residual of the maps in
-    percent (:mod:`reconlib.evaluation.null_space`).
+    PSNR in dB (peak of the reference), NMSE times 100, SSIM, the null-space residual of the maps in percent
+    (:mod:`reconlib.evaluation.null_space`), and where there are standard deviations their coverage
+    (:mod:`reconlib.evaluation.coverage`).
     """
     reference = case.reference
     image = result.image.double() * fit_scale(result.image, reference)
@@ -105,6 +123,11 @@ def measure(case: Case, result: MethodImage, seconds: float) -> dict[str, float 
     }
     if result.coils is not None and result.coils.shape[1] > 1:
         row["null space %"] = float(null_space_residual(case.scan.coil_images(), result.coils))
+    if result.std is not None:
+        errors = pixel_errors(
+            result.image, result.std, reference, reference_noise_std=case.scan.reference_noise_std
+        )
+        row |= uncertainty_measures(errors, result.std_factor) | {"std factor": result.std_factor}
     return row | dict(result.facts) | {"seconds": seconds}
 
 
@@ -118,6 +141,29 @@ def run_method(method: Method, case: Case) -> tuple[MethodImage, dict[str, float
 def zero_filling(case: Case) -> MethodImage:
     """Root-sum-of-squares of the zero-filled coil images."""
     return MethodImage(image=zero_filled(case.kspace))
+
+
+def reconstruct_case(
+    case: Case,
+    prior: Prior,
+    settings: ReconstructionSettings,
+    *,
+    seed: int = 0,
+    device: torch.device = CPU,
+    on_iteration: Callable[[Progress], None] | None = None,
+) -> tuple[KSpace, Reconstruction]:
+    """Return what was measured, on the device, and its reconstruction; the prior is on the device."""
+    given = case.scan.coils
+    kspace = case.kspace.to(device)
+    result = reconstruct(
+        kspace,
+        prior=prior,
+        settings=settings,
+        coils=None if given is None else given.to(device),
+        seed=seed,
+        on_iteration=on_iteration,
+    )
+    return kspace, result
 
 
 def joint(
@@ -137,17 +183,8 @@ def joint(
     """
 
     def method(case: Case) -> MethodImage:
-        kspace, given = case.kspace, case.scan.coils
-        on_device = KSpace(
-            samples=kspace.samples.to(device), mask=kspace.mask.to(device), noise_std=kspace.noise_std
-        )
-        result = reconstruct(
-            on_device,
-            prior=prior,
-            settings=settings,
-            coils=None if given is None else given.to(device),
-            seed=seed,
-            on_iteration=on_iteration,
+        _, result = reconstruct_case(
+            case, prior, settings, seed=seed, device=device, on_iteration=on_iteration
         )
         facts: dict[str, float | str] = {
             "weight": result.prior_weight[0],
@@ -162,9 +199,10 @@ def joint(
             reference = case.reference / fit_scale(image, case.reference).to(case.reference.dtype)
             facts["R per pixel"] = energy_per_pixel(prior, seen * result.scale[0])
             facts["R of reference"] = energy_per_pixel(prior, reference.to(device) * result.scale[0])
-            among = among_validation_images(prior, seen)
-            if among is not None:
-                facts["R among validation images"] = "yes" if among else "no"
+            found = typicality(prior, result.image)
+            facts["typical"] = found.word
+            if found.among_validation_images is not None:
+                facts["R among validation images"] = "yes" if found.among_validation_images else "no"
         return MethodImage(image=image, coils=result.coils.cpu(), facts=facts)
 
     return method
@@ -175,21 +213,3 @@ def energy_per_pixel(prior: Prior, image: Tensor) -> float:
     generator = torch.Generator().manual_seed(ENERGY_NOISE_SEED)
     noise = prior.card.gradient_noise_std * torch.randn(image.shape, generator=generator)
     return float(prior.energy.value(image + noise.to(image.device))) / image.numel()
-
-
-def among_validation_images(prior: Prior, image: Tensor) -> bool | None:
-    """Say whether R of an image lies in the range of the card's validation images; None without a range.
-
-    The image float32 (1, 1, y, x) is first scaled as the training images were.
-    """
-    percentiles, convention = prior.card.energy_percentiles, prior.card.input
-    if percentiles is None:
-        return None
-    brightness = {
-        "percentile": float(np.percentile(image.abs().cpu().numpy(), convention.percentile)),
-        "maximum": float(image.abs().max()),
-        "as-is": 1.0,
-    }[convention.scaling]
-    energy = energy_per_pixel(prior, image / max(brightness, 1e-30))
-    known = percentiles.per_pixel.values()
-    return min(known) <= energy <= max(known)

@@ -9,7 +9,11 @@ from reconlib.evaluation.tables import Cell, ResultTable
 Row = dict[str, float | str]
 """``scan``, ``pattern``, ``method``; measures and facts, or ``failed`` with the reason."""
 
-MEASURES = ("PSNR", "NMSE x 100", "SSIM", "null space %", "R per pixel", "R of reference", "seconds")
+MEASURES = (
+    *("PSNR", "NMSE x 100", "SSIM", "null space %", "R per pixel", "R of reference"),
+    *("coverage_50", "coverage_90", "coverage_95", "coverage_90_without_factor"),
+    *("mean_std", "rms_error_in_head", "seconds"),
+)
 DIGITS = {
     "weight": 7,
     "noise level": 5,
@@ -21,6 +25,15 @@ DIGITS = {
     "NMSE x 100": 3,
     "SSIM": 4,
     "null space %": 2,
+    "coverage_50": 3,
+    "coverage_90": 3,
+    "coverage_95": 3,
+    "coverage_90_without_factor": 3,
+    "mean_std": 4,
+    "rms_error_in_head": 4,
+    "std factor": 3,
+    "worst R-hat": 3,
+    "smallest ESS": 0,
     "seconds": 1,
     "cases": 0,
 }
@@ -65,17 +78,21 @@ def psnr_table(rows: Sequence[Row]) -> ResultTable:
 
 
 def mean_table(rows: Sequence[Row]) -> ResultTable:
-    """Mean of each measure per method, over the cases in which all methods with any number have one."""
+    """Mean of each measure per method, over the cases in which all methods with any number have one.
+
+    Measures that no method has get no column.
+    """
     return ResultTable.from_rows("mean over cases", _means(rows))
 
 
 def _means(rows: Sequence[Row]) -> dict[str, dict[str, Cell]]:
     common = _common_cases(rows)
     table: dict[str, dict[str, Cell]] = {}
+    measures = [measure for measure in MEASURES if any(measure in row for row in rows)]
     for method in _scored_methods(rows):
         of_method = [row for row in rows if row["method"] == method and _case(row) in common]
         cells: dict[str, Cell] = {}
-        for measure in MEASURES:
+        for measure in measures:
             values = [float(row[measure]) for row in of_method if measure in row]
             cells[measure] = float(np.mean(values)) if values else None
         table[method] = cells | {"cases": len(common)}

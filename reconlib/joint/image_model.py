@@ -24,6 +24,7 @@ from torch import Tensor
 
 from reconlib.energies.protocol import Energy
 from reconlib.energies.total_variation import TotalVariation
+from reconlib.energies.view import View
 
 ImagePhase = Literal["real", "soft"]
 SIGN_EPSILON = 0.01
@@ -44,20 +45,20 @@ class ImageModel:
     signed: bool = True
     """The energy knows negative values; else it sees the magnitude of the real part."""
 
-    def value(self, image: Tensor, jitter: Tensor) -> Tensor:
-        """Weighted energy (slice,) in float64, R taken at its argument plus ``jitter``."""
+    def value(self, image: Tensor, view: View) -> Tensor:
+        """Weighted energy (slice,) in float64, R taken of the ``view`` of its argument."""
         argument, _ = self._argument(image)
-        total = self.weight * self.energy.value(argument + jitter).double()
+        total = self.weight * self.energy.value(view.of(argument)).double()
         if self.phase == "soft":
             total = total + self.imaginary_weight * self.imaginary.value(image.imag.contiguous())
         return total
 
-    def value_and_gradient(self, image: Tensor, jitter: Tensor) -> tuple[Tensor, Tensor]:
+    def value_and_gradient(self, image: Tensor, view: View) -> tuple[Tensor, Tensor]:
         """Weighted energy (slice,) and its gradient, complex (real-valued in ``real``)."""
         argument, slope = self._argument(image)
-        value, gradient = self.energy.value_and_gradient(argument + jitter)
+        value, gradient = self.energy.value_and_gradient(view.of(argument))
         total = self.weight * value.double()
-        real_part = gradient * slope * _per_slice(self.weight)
+        real_part = view.back(gradient) * slope * _per_slice(self.weight)
         if self.phase == "real":
             return total, torch.complex(real_part, torch.zeros_like(real_part))
         value, gradient = self.imaginary.value_and_gradient(image.imag.contiguous())

@@ -34,6 +34,7 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.protocol import ProximableEnergy
+from reconlib.energies.view import View, draw_view
 from reconlib.joint.data_consistency import DataConsistency, half_square, normalise_coils, real_dot
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
@@ -63,6 +64,8 @@ class IpalmSettings:
     """About the curvature of H where the scaled image is 1. Below it inertia makes the maps oscillate."""
     gradient_noise_std: float = 0.0
     """The prior is evaluated at the image plus noise of this size, drawn anew each iteration."""
+    symmetric_views: bool = False
+    """The prior sees the image shifted and turned, by a draw for each iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,8 +158,9 @@ def ipalm(
 ) -> IpalmResult:
     """Minimise the joint energy from a start; shapes as in :class:`IpalmResult`.
 
-    ``generator`` draws the gradient noise, which is the same for every slice of the batch. ``out_of_time`` is
-    asked before each iteration. Nothing is raised for slow or failed convergence: see ``outcomes``.
+    ``generator`` draws how the prior sees the image, which is the same for every slice of the batch.
+    ``out_of_time`` is asked before each iteration. Nothing is raised for slow or failed convergence: see
+    ``outcomes``.
     """
     n_slices = initial_image.shape[0]
     device = initial_image.device
@@ -185,8 +189,14 @@ def ipalm(
         inertia = (
             min(iteration / (iteration + 3), settings.largest_image_inertia) if settings.inertia else 0.0
         )
-        jitter = _jitter(settings.gradient_noise_std, initial_image, generator)
-        change, prior_value = _image_step(data, image_model, state, inertia, jitter, settings)
+        view = draw_view(
+            (initial_image.shape[-2], initial_image.shape[-1]),
+            generator,
+            device,
+            noise_std=settings.gradient_noise_std,
+            symmetric=settings.symmetric_views,
+        )
+        change, prior_value = _image_step(data, image_model, state, inertia, view, settings)
         data_value = _coil_step(data, coil_energy, state, settings)
         iteration += 1
         energy = data_value + prior_value + coil_energy.value(state.coils)
@@ -225,20 +235,12 @@ def ipalm(
     )
 
 
-def _jitter(std: float, image: Tensor, generator: torch.Generator) -> Tensor:
-    """Noise (1, 1, y, x), shared by all slices: none depends on its neighbours in the batch."""
-    shape = (1, 1, *image.shape[-2:])
-    if std == 0:
-        return torch.zeros(shape, device=image.device)
-    return std * torch.randn(shape, generator=generator, device=generator.device).to(image.device)
-
-
 def _image_step(
     data: DataConsistency,
     model: ImageModel,
     state: _State,
     inertia: float,
-    jitter: Tensor,
+    view: View,
     settings: IpalmSettings,
 ) -> tuple[Tensor, Tensor]:
     """Advance the image; return the relative change and the weighted prior energy, each (slice,)."""
@@ -246,7 +248,7 @@ def _image_step(
     point = state.image + inertia * (state.image - state.previous_image)
     residual = data.residual(point, directions)
     gradient = data.image_gradient(directions, data.fourier.adjoint(residual))
-    prior_at_point, prior_gradient = model.value_and_gradient(point, jitter)
+    prior_at_point, prior_gradient = model.value_and_gradient(point, view)
     if model.phase == "real":
         gradient = torch.complex(gradient.real, torch.zeros_like(gradient.real))
     gradient = gradient + prior_gradient
@@ -254,7 +256,7 @@ def _image_step(
     def attempt(lipschitz: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         new = model.project(point - gradient / _as_step(lipschitz))
         step = new - point
-        prior_at_new = model.value(new, jitter)
+        prior_at_new = model.value(new, view)
         linear = real_dot(prior_gradient, step)
         remainder = half_square(data.fourier.forward(directions * step)) + (
             prior_at_new - prior_at_point - linear

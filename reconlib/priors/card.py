@@ -1,12 +1,13 @@
 """The card of a prior: what it is, how it was made, how it is to be used.
 
 ``card.yaml`` is checked against :class:`PriorCard`: an unknown key, a wrong type or a number out of its range
-is refused, all faults at once. Only ``training.settings`` and ``validation`` are free mappings, for readers.
+is refused, all faults at once. Only ``training.settings``, ``posterior.coverage`` and
+``validation`` are free mappings, for readers.
 """
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
@@ -157,21 +158,60 @@ class PriorWeightCard(_Section):
     published: PublishedDataWeight | None = None
 
 
-class EnergyPercentiles(_Section):
-    """Energies of real validation images: the range in which R of a reconstruction should lie."""
+def _rising(percentiles: dict[float, float]) -> dict[float, float]:
+    values = [percentiles[percent] for percent in sorted(percentiles)]
+    if values != sorted(values):
+        raise ValueError("the values have to rise with the percentile")
+    return percentiles
 
-    per_pixel: Annotated[dict[Percent, float], Field(min_length=1)] = Field(
-        description="percentile -> R of the image with noise on it, over its pixels"
+
+Percentiles = Annotated[dict[Percent, float], Field(min_length=1), AfterValidator(_rising)]
+"""Percentile -> value."""
+
+
+class RegionPercentiles(_Section):
+    """The same of the square regions of those images, for a local energy."""
+
+    side: Side = Field(description="of a region, in pixels")
+    per_pixel: Percentiles = Field(description="over all regions of all images")
+    unusual_share: Percentiles = Field(
+        description="percentile over the images -> share of an image's regions whose energy lies below the "
+        "1st or above the 99th percentile of per_pixel"
     )
-    noise_std: NotNegative = Field(description="standard deviation of that noise")
-    n_images: Count
 
-    @model_validator(mode="after")
-    def _rise(self) -> "EnergyPercentiles":
-        values = [self.per_pixel[percent] for percent in sorted(self.per_pixel)]
-        if values != sorted(values):
-            raise ValueError("per_pixel has to rise with the percentile")
-        return self
+
+class EnergyPercentiles(_Section):
+    """Energies of real validation images: the yardstick for how typical a reconstruction is.
+
+    What is measured is said in :mod:`reconlib.priors.signal_energy`.
+    """
+
+    per_pixel: Percentiles = Field(
+        description="percentile -> energy of an image, over the pixels of its signal"
+    )
+    noise_std: NotNegative = Field(description="standard deviation of the noise on the images")
+    n_images: Count
+    brightness: Positive | None = Field(
+        default=None,
+        description="to which the images are scaled; none in older cards, whose energies are of all pixels, "
+        "air and noise included, and tell little",
+    )
+    resolutions: tuple[Annotated[float, Field(gt=0, le=1)], ...] = Field(
+        default=(1.0,), description="every image is counted at each of these fractions of its matrix"
+    )
+    regions: RegionPercentiles | None = None
+
+
+class PosteriorCard(_Section):
+    """How wide the posterior has to be taken, found on simulated scans of validation images."""
+
+    std_factor: Positive = Field(
+        default=1.0, description="the standard deviation of the draws is multiplied by this"
+    )
+    fitted_on: str | None = Field(default=None, description="the simulated scans, in words")
+    coverage: dict[str, object] = Field(
+        default_factory=dict, description="how often intervals held the truth, for the reader"
+    )
 
 
 class PriorCard(_Section):
@@ -185,9 +225,15 @@ class PriorCard(_Section):
     gradient_noise_std: NotNegative = Field(
         default=0.0, description="noise on the point where R is evaluated"
     )
+    symmetric_views: bool = Field(
+        default=False,
+        description="the energy knows all orientations: it sees the image shifted and turned, by a draw for "
+        "each evaluation",
+    )
     image_phase: Literal["real", "soft"] = "soft"
     input: InputCard = InputCard()
     prior_weight: PriorWeightCard
+    posterior: PosteriorCard | None = None
     energy_percentiles: EnergyPercentiles | None = None
     anatomy: str
     contrasts: tuple[str, ...] = ()

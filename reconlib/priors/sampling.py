@@ -1,12 +1,14 @@
-r"""Draw images from a prior alone, by unadjusted Langevin dynamics.
+r"""Draw images from a prior alone, with the samplers of the posterior (:mod:`reconlib.posterior.samplers`).
 
 A local energy is told a noise level, so its chains start at a high one, where the density is smooth and
 chains move far, and go down to the card's level step by step, geometrically. At each level :math:`\sigma` the
-step is :math:`\zeta = \sigma^2 / 4`: densities with noise :math:`\sigma` on them have a curvature of at most
-:math:`1 / \sigma^2`, for which the draws' variance is right to 7 %.
+step of Langevin is :math:`\zeta = \sigma^2 / 4`: densities with noise :math:`\sigma` on them have a curvature
+of at most :math:`1 / \sigma^2`, for which the draws' variance is right to 7 %.
 
 Other energies have one density. Their step is :math:`\zeta = 2 T`, with which the iteration is that of the
 paper's training, :math:`x \leftarrow x - \nabla R(x) + \epsilon n` with :math:`\epsilon^2 = 2 T`.
+
+The other samplers get the bound on the curvature for which they would have made the same Langevin step.
 """
 
 from collections.abc import Callable
@@ -15,7 +17,9 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.protocol import Energy
-from reconlib.posterior.langevin import unadjusted_langevin
+from reconlib.posterior.samplers import LANGEVIN_STEP, start_sampler
+from reconlib.posterior.settings import SamplerName
+from reconlib.posterior.target import PriorTarget
 from reconlib.priors.card import LocalArchitecture, TotalVariationArchitecture
 from reconlib.priors.errors import PriorError
 from reconlib.priors.library import Prior, energy_of
@@ -34,11 +38,13 @@ def sample_prior(
     n_steps: int,
     generator: torch.Generator,
     step_scale: float | int = 1.0,
+    sampler: SamplerName = "langevin",
     on_step: Callable[[], None] | None = None,
 ) -> Tensor:
     """Return draws, float32 (image, 1, y, x), one chain each, on the device of ``generator`` and prior.
 
-    ``step_scale`` multiplies the step; ``on_step`` is called after each of the ``n_steps`` steps.
+    ``step_scale`` multiplies the step of Langevin, and those of the others accordingly; ``mala`` adapts its
+    own in the first half of each level. ``on_step`` is called after each of the ``n_steps`` steps.
 
     Raises
     ------
@@ -50,14 +56,15 @@ def sample_prior(
     if isinstance(prior.card.architecture, LocalArchitecture):
         image = HIGHEST_NOISE_LEVEL * image  # dark: a level at which a chain moves far comes first
     for energy, step_size, n_here in stages:
-        image = unadjusted_langevin(
-            energy,
-            image,
-            step_size=step_scale * step_size,
-            n_steps=n_here,
-            generator=generator,
-            on_step=None if on_step is None else lambda *_: on_step(),
+        lipschitz = torch.full((n_images,), LANGEVIN_STEP / (step_scale * step_size), dtype=torch.float64)
+        chains = start_sampler(
+            sampler, PriorTarget(energy, (n_images, 1, *matrix)), image, lipschitz.to(image.device), generator
         )
+        for step in range(n_here):
+            chains.step(generator, warming=2 * step < n_here)
+            if on_step is not None:
+                on_step()
+        image = chains.image
     if not bool(torch.isfinite(image).all()):
         raise PriorError(
             f"the chains of the prior {prior.card.name!r} left the finite numbers: the step is too large for "

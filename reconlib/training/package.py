@@ -51,6 +51,7 @@ def package_trained(
         architecture=_architecture(settings),
         temperature=settings.resolved_temperature,
         gradient_noise_std=about.gradient_noise_std,
+        symmetric_views=about.symmetric_views,
         image_phase=about.image_phase,
         input=_input(settings, images),
         prior_weight=PriorWeightCard(rule="noise", factor=about.prior_weight_factor),
@@ -109,14 +110,12 @@ def _data(settings: TrainSettings, images: ImageSet) -> tuple[TrainingData, ...]
 
 
 def _energy_percentiles(settings: TrainSettings, result: TrainResult, images: ImageSet) -> EnergyPercentiles:
-    noise_std = settings.card.gradient_noise_std
-    found = energy_percentiles(
+    return energy_percentiles(
         as_energy(result.network, settings),
         images.validation,
-        noise_std=noise_std,
-        generator=torch.Generator().manual_seed(settings.seed),
+        noise_std=settings.card.gradient_noise_std,
+        resolutions=(1.0,) if settings.data.patch is None else settings.data.resolutions,
     )
-    return EnergyPercentiles(per_pixel=found, noise_std=noise_std, n_images=len(images.validation))
 
 
 def _validation(result: TrainResult) -> dict[str, object]:

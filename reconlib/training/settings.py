@@ -194,6 +194,10 @@ class CardSettings(_Section):
     gradient_noise_std: NotNegative = Field(
         default=0.015, description="noise on the point where the energy is evaluated"
     )
+    symmetric_views: bool = Field(
+        default=False,
+        description="the energy sees the image shifted and turned, by a draw for each evaluation",
+    )
     image_phase: Literal["real", "soft"] = "soft"
     prior_weight_factor: Positive = Field(default=1.0, description="correction of the noise rule")
 

@@ -20,7 +20,7 @@ from reconlib.kspace import KSpace
 from reconlib.simulation.scan import SimulatedScan, simulate_head_scan
 from reconlib.simulation.scan_settings import ScanSettings
 
-TOTAL_VARIATION = load_settings(None, [("prior", "tv"), ("device", "cpu")])
+TOTAL_VARIATION = load_settings(None, [("prior", "tv"), ("device", "cpu"), ("posterior.enabled", False)])
 MATRIX = (26, 20)
 N_ITERATIONS = 7
 
@@ -102,12 +102,16 @@ def reconstructor(joint: StandIn, **others: Any) -> Reconstructor:
 
 
 def settings(**changes: Any) -> Settings:
-    """Return settings with total variation as prior and some keys changed; ``__`` stands for a dot."""
+    """Return settings with total variation as prior, without uncertainty, and some keys changed.
+
+    ``__`` in the name of a key stands for a dot.
+    """
     return load_settings(
         None,
         [
             ("prior", "tv"),
             ("device", "cpu"),
+            ("posterior.enabled", False),
             *((key.replace("__", "."), value) for key, value in changes.items()),
         ],
     )

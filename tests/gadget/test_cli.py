@@ -11,13 +11,16 @@ import time
 import h5py
 import numpy as np
 import pytest
+from scripted_sampling import ScriptedSampling
 from simulated_scans import MATRIX, StandIn, make_scan
 
 import gadget.reconstructor
 from gadget.cli import main
+from gadget.commands.options import settings_of
 from reconlib.joint.outcome import Outcome
+from reconlib.posterior.outcome import PosteriorOutcome
 
-QUICK = ("--prior", "tv", "--set", "solver.iterations=2", "--device", "cpu")
+QUICK = ("--no-posterior", "--prior", "tv", "--set", "solver.iterations=2", "--device", "cpu")
 
 
 @pytest.fixture
@@ -43,6 +46,18 @@ def joint(monkeypatch):
         stand_in = StandIn(**how)
         monkeypatch.setitem(gadget.reconstructor.Reconstructor.__init__.__kwdefaults__, "joint", stand_in)
         return stand_in
+
+    return prepare
+
+
+@pytest.fixture
+def sampling(monkeypatch):
+    """Put a script in the place of the sampling; return a function that prepares it."""
+
+    def prepare(**how):
+        script = ScriptedSampling(**how)
+        monkeypatch.setitem(gadget.reconstructor.Reconstructor.__init__.__kwdefaults__, "sampling", script)
+        return script
 
     return prepare
 
@@ -120,12 +135,77 @@ def test_options_win_over_set_and_set_over_the_file(run, joint, scan, tmp_path):
 
     code, _, err = run(
         "replay", scan, tmp_path / "out.h5", "--config", config, "--set", "solver.iterations=12",
-        "--set", "seed=2", "--seed", "3",
+        "--set", "seed=2", "--seed", "3", "--no-posterior",
     )  # fmt: skip
 
     assert code == 0, err
     used = stand_in.calls[0]
     assert (used["settings"].iterations, used["settings"].coil_smoothness, used["seed"]) == (12, 3, 3)
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ([], (True, 20.0)),
+        (["--no-posterior"], (False, 20.0)),
+        (["--posterior", "30s"], (True, 30.0)),
+        (["--posterior", "2min"], (True, 120.0)),
+        (["--posterior", "1.5"], (True, 1.5)),
+        (["--set", "posterior.enabled=false", "--posterior", "3 s"], (True, 3.0)),
+    ],
+)
+def test_flags_choose_uncertainty_and_its_time(run, joint, sampling, scan, tmp_path, flags, expected):
+    joint()
+    script = sampling()
+    seen = []
+    script.on_step = lambda *_: seen.append(1)
+
+    code, out, err = run("replay", scan, tmp_path / "out.h5", *QUICK[1:], *flags)
+
+    assert code == 0, err
+    enabled, _ = expected
+    assert bool(seen) is enabled
+    sampled = r", uncertainty of 2, 12\.0 s of sampling" if enabled else ""
+    assert re.fullmatch(rf"{tmp_path}/out\.h5: 2 images, \d+\.\d s of reconstruction{sampled}\n", out)
+    chosen = settings_of(
+        None,
+        set_=[flags[1]] if flags[:1] == ["--set"] else [],
+        posterior=flags[-1] if "--posterior" in flags else None,
+        no_posterior="--no-posterior" in flags,
+    )
+    assert (chosen.posterior.enabled, chosen.posterior.time_limit_s) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "fault"),
+    [
+        (["--posterior", "20s", "--no-posterior"], "exclude each other"),
+        (["--posterior", "soon"], "'soon' is no time; write for example 20s, 2min or 20"),
+        (["--posterior", "0s"], "is no time"),
+        (["--posterior", "5h"], "is no time"),
+        (["--posterior", "-5"], "is no time"),
+    ],
+)
+@pytest.mark.parametrize("command", ["replay", "serve"])
+def test_a_time_that_is_none_ends_with_2(run, scan, tmp_path, command, flags, fault):
+    files = [scan, tmp_path / "out.h5"] if command == "replay" else []
+
+    code, _, err = run(command, *files, *QUICK[1:], *flags)
+
+    assert code == 2
+    assert fault in " ".join(err.split())
+
+
+def test_uncertainty_that_cannot_be_relied_on_ends_with_3(run, joint, sampling, scan, tmp_path):
+    joint()
+    sampling(outcomes=[PosteriorOutcome.TOO_SHORT])
+
+    code, out, _ = run("replay", scan, tmp_path / "out.h5", *QUICK[1:])
+
+    assert code == 3
+    assert f"\n  slice 0: uncertainty NOT RELIABLE, {PosteriorOutcome.TOO_SHORT.value}\n" in out
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert {"image_1", "image_2", "image_3"} < set(file["dataset"])
 
 
 def test_verbose_logs_each_slice_to_stderr(run, joint, scan, tmp_path):
@@ -469,8 +549,8 @@ def test_a_trained_prior_can_be_used_at_once(run, scan, tmp_path):
     assert run("prior", "verify", out)[0] == 0
     assert "n_updates: 2" in run("prior", "show", out)[1]
     code, printed, err = run(
-        "replay", scan, tmp_path / "out.h5", "--prior", out, "--set", "solver.iterations=2", "--device", "cpu"
-    )
+        "replay", scan, tmp_path / "out.h5", *QUICK[:1], "--prior", out, *QUICK[3:],
+    )  # fmt: skip
     assert code == 0, printed + err
     weights = out / "prior.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
@@ -487,6 +567,20 @@ class Terminal(io.StringIO):
         return True
 
 
+def test_sampling_shows_its_progress(joint, sampling, scan, tmp_path, monkeypatch):
+    joint()
+    sampling(n_steps=9)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+
+    with pytest.raises(SystemExit) as ended:
+        main(["replay", str(scan), str(tmp_path / "out.h5"), *QUICK[1:]])
+
+    assert not ended.value.code
+    assert "uncertainty 2, steps" in terminal.getvalue()
+    assert "9/9" in terminal.getvalue()
+
+
 @pytest.mark.parametrize("command", [["replay"], ["demo"]])
 def test_progress_is_shown_on_a_terminal_only(joint, scan, tmp_path, monkeypatch, command):
     joint()
@@ -495,7 +589,7 @@ def test_progress_is_shown_on_a_terminal_only(joint, scan, tmp_path, monkeypatch
     files = [scan, tmp_path / "out.h5"] if command == ["replay"] else [tmp_path / "demo"]
 
     with pytest.raises(SystemExit) as ended:
-        main([*command, *map(str, files), *QUICK])
+        main([*command, *map(str, files), *(QUICK if command == ["replay"] else QUICK[1:])])
 
     assert not ended.value.code
     assert "iterations" in terminal.getvalue()

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gadget.cli import main
+from gadget.evaluation_methods import chosen_time_limit
 from gadget.scan_writer import write_scan
+from gadget.settings import load_settings
 from reconlib.evaluation.bart import Bart
 from reconlib.simulation.scan import simulate_head_scan
 from reconlib.simulation.scan_settings import ScanSettings
@@ -166,6 +168,69 @@ def test_the_single_coil_study_says_what_it_is(run, images, tmp_path):
     assert "heads image 2: noise level added, 3.0 times" in about
 
 
+POSTERIOR = ("--set", "posterior.chains=2", "--set", "posterior.warmup=2", "--set", "posterior.draws=4")
+
+
+def test_simulated_scans_have_several_coils_and_two_parts_that_share_no_image(run, images, tmp_path):
+    arguments = ("--study", "simulated", "--methods", "zero-filled", "--no-pictures", "--slices", "1")
+    found = {}
+    for part in ("all", "even", "odd"):
+        code, _, err = run(images, *arguments, "--coils", "3", "--part", part, "--out", tmp_path / part)
+        assert code == 0
+        assert "3 simulated coils" in err
+        found[part] = [row["scan"] for row in rows_of(tmp_path / part)]
+    # of two images that validate; the pattern is the one of parallel imaging
+    assert found == {"all": ["heads image 2"], "even": ["heads image 2"], "odd": ["heads image 3"]}
+    about = (tmp_path / "odd" / "table.md").read_text()
+    assert about.startswith("Simulated scans: smooth coils that are not known")
+    assert "of the maximum (the image's own is about" in about
+    louder = run(images, *arguments, "--add-noise", "0.2", "--out", tmp_path / "loud")
+    assert "added, 0.2000 of the maximum" in louder[2]
+
+
+def test_the_posterior_has_coverage_and_pictures(run, images, tmp_path):
+    arguments = (
+        "--study",
+        "simulated",
+        "--methods",
+        "zero-filled,posterior",
+        "--slices",
+        "1",
+        "--coils",
+        "3",
+    )
+    code, out, err = run(images, *arguments, "--out", tmp_path, *QUICK, *POSTERIOR)
+    assert code == 0, err
+    plain, uncertain = rows_of(tmp_path)
+    assert (plain["method"], uncertain["method"]) == ("zero-filled", "posterior mean brain-local")
+    for name in ("coverage_50", "coverage_90", "coverage_95", "coverage_90_without_factor"):
+        assert 0 <= float(uncertain[name]) <= 1
+        assert plain[name] == ""
+    assert 0 < float(uncertain["mean_std"]) < 1
+    assert uncertain["outcome"] != ""
+    assert "coverage_90" in out
+    assert (tmp_path / "reliability_posterior_mean_brain-local.png").is_file()
+    assert len(list(tmp_path.glob("*_uncertainty_posterior_mean_brain-local.png"))) == 1
+    kept = (tmp_path / "rows.jsonl").read_text()
+    assert run(images, *arguments, "--out", tmp_path, *QUICK, *POSTERIOR, "--no-pictures")[0] == 0
+    assert (tmp_path / "rows.jsonl").read_text() == kept
+
+
+def test_a_time_limit_holds_where_it_is_set_and_says_so(run, images, tmp_path):
+    arguments = ("--study", "simulated", "--methods", "posterior", "--slices", "1", "--coils", "3")
+    limit = ("--set", "posterior.time_limit_s=1e-6")
+    code, _, err = run(images, *arguments, "--out", tmp_path, *QUICK, *POSTERIOR, *limit)
+    assert code == 0
+    assert "no posterior mean: too short" in err
+
+
+def test_the_default_time_limit_is_not_one_that_was_set():
+    assert load_settings().posterior.time_limit_s is not None
+    assert chosen_time_limit(load_settings()) is None
+    assert chosen_time_limit(load_settings(None, [("posterior.time_limit_s", 3.0)])) == 3.0
+    assert chosen_time_limit(load_settings(None, [("posterior.draws", 3)])) is None
+
+
 def test_intensities_are_calibrated_on_other_scans_only(run, scans, tmp_path):
     arguments = (
         scans / "first.npy",
@@ -241,7 +306,13 @@ def test_a_broken_prior_is_told_in_a_line(run, scans, tmp_path):
         (("--patterns", ","), "no pattern is named"),
         (("--methods", "magic"), "there is no method 'magic'"),
         (("--set", "solver.iterations=0"), "iterations"),
-        (("--study", "single-coil", "--reference", "truth"), "do not go with --study single-coil"),
+        (("--study", "single-coil", "--reference", "truth"), "--reference does not go with --study single"),
+        (
+            ("--study", "single-coil", "--add-noise", "0.1"),
+            "--add-noise does not go with --study single",
+        ),
+        (("--coils", "4", "--part", "odd"), "--part, --coils do not go with --study parallel-imaging"),
+        (("--add-noise", "0"), "add-noise"),
     ],
 )
 def test_misuse_is_refused_before_any_work(run, scans, tmp_path, arguments, message):

@@ -11,6 +11,7 @@ from synthetic_scan import Protocol, inverse_transform
 from gadget.errors import FileError, GadgetError, ScanError
 from gadget.evaluation_inputs import (
     read_full_scans,
+    with_added_noise,
     with_coil_maps,
     with_coil_of_one,
     with_names_of_their_own,
@@ -233,3 +234,27 @@ def test_scans_of_one_name_are_numbered(tmp_path, kspace):
     other = read_full_scans(saved(tmp_path, kspace[0], "other.npy"), SETTINGS)[0]
     named = with_names_of_their_own([scan, other, scan, scan])
     assert [one.name for one in named] == ["scan", "other", "scan (2)", "scan (3)"]
+
+
+def test_noise_is_added_up_to_a_share_of_the_maximum_and_the_reference_keeps_its_own(tmp_path, kspace):
+    scan = read_full_scans(saved(tmp_path, kspace[:1]), SETTINGS)[0]
+    assert (scan.reference_noise_std, scan.reference) == (scan.noise_std, None)
+    before = rss_of(scan)
+    louder = with_added_noise(scan, 0.002)
+    total = 0.002 * before.max()  # 1.5 times its own
+    assert louder.noise_std == pytest.approx(total, rel=1e-6)
+    assert np.allclose(louder.reference.numpy()[0, 0], before, rtol=1e-5)
+    assert louder.reference_noise_std == scan.noise_std
+    added = torch.view_as_real(louder.samples - scan.samples)
+    assert float(added.std()) == pytest.approx(np.sqrt(total**2 - scan.noise_std**2), rel=0.03)
+    assert torch.equal(with_added_noise(scan, 0.002).samples, louder.samples)
+    assert louder.noise_source.startswith("added up to 0.002 of the maximum (before: ")
+    with pytest.raises(ScanError, match=r"has noise of 0\.0\d+ of its maximum already, so none can be added"):
+        with_added_noise(louder, 0.001)
+
+
+def test_a_truth_has_no_noise_of_its_own(tmp_path):
+    path = tmp_path / "scan.h5"
+    write_scan(path, simulate_head_scan(ScanSettings(matrix=MATRIX, n_coils=2, pattern="full")))
+    assert read_full_scans(path, SETTINGS)[0].reference_noise_std > 0
+    assert read_full_scans(path, SETTINGS, use_truth=True)[0].reference_noise_std == 0

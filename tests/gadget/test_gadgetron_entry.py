@@ -244,7 +244,9 @@ def test_a_connection_of_another_kind_is_refused():
 SETTINGS = script.text_message(
     script.CONFIG_TEXT,
     b'<?xml version="1.0"?>\n<configuration><property name="prior" value="tv"/>'
-    b'<property name="solver.iterations" value="3"/></configuration>\n',
+    b'<property name="solver.iterations" value="3"/>'
+    b'<property name="posterior.chains" value="2"/><property name="posterior.warmup" value="2"/>'
+    b'<property name="posterior.draws" value="4"/></configuration>\n',
 )
 
 
@@ -268,8 +270,11 @@ def test_the_pipeline_reconstructs_what_gadgetron_sends(data_folder):
         script.WAVEFORM
     ] * 12
     images = [body for message_id, body in messages if message_id == script.IMAGE]
-    assert len(images) == 2
-    for repetition, body in enumerate(images):
+    of_series = {series: [] for series in (1, 2, 3)}
+    for body in images:
+        of_series[struct.unpack_from("<H", body, 128)[0]].append(body)
+    assert [len(bodies) for bodies in of_series.values()] == [2, 2, 2]
+    for repetition, body in [pair for bodies in of_series.values() for pair in enumerate(bodies)]:
         assert struct.unpack_from("<H", body, 2) == (5,)  # float
         assert struct.unpack_from("<3H", body, 16) == (64, 64, 1)
         assert struct.unpack_from("<H", body, 104) == (repetition,)

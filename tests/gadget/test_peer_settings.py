@@ -140,6 +140,54 @@ def test_a_peer_may_shorten_the_time_limit_or_set_one():
     assert settings_from_json(Settings(), limit).solver.time_limit_s == 20
 
 
+@pytest.mark.parametrize(
+    ("key", "allowed", "too_much", "limit"),
+    [
+        ("time_limit_s", "20", "21", "20 s per slice"),
+        ("time_limit_s", "1.5", "null", "20 s per slice"),
+        ("chains", "2", "5", "4"),
+        ("warmup", "0", "61", "60"),
+        ("draws", "100", "101", "100"),
+        ("thin", "1", "2", "1"),
+    ],
+)
+def test_a_peer_may_ask_for_less_sampling_and_not_for_more(key, allowed, too_much, limit):
+    fewer = settings_from_json(Settings(), parameters(**{f"posterior.{key}": allowed}))
+
+    assert getattr(fewer.posterior, key) == float(allowed)
+    with pytest.raises(SettingsError, match=rf"posterior\.{key}: .* the server allows at most {limit}\.$"):
+        settings_from_json(Settings(), parameters(**{f"posterior.{key}": too_much}))
+
+
+def test_a_peer_may_do_without_uncertainty_and_not_ask_for_it():
+    without = load_settings(None, [("posterior.enabled", False)])
+
+    assert not settings_from_json(Settings(), parameters(**{"posterior.enabled": "false"})).posterior.enabled
+    with pytest.raises(SettingsError, match="the server sends no uncertainty series"):
+        settings_from_json(without, parameters(**{"posterior.enabled": "true"}))
+
+
+@pytest.mark.parametrize("section", ["{draws: 100000}", "{enabled: true, draws: 100000}"])
+def test_limits_hold_for_a_section_that_comes_as_one_text(section):
+    config = f'<configuration><property name="posterior" value="{section}"/></configuration>'
+
+    for change in (
+        lambda: settings_from_xml(Settings(), config),
+        lambda: settings_from_json(Settings(), parameters(posterior=section)),
+    ):
+        with pytest.raises(SettingsError, match=r"posterior\.draws: found 100000, but the server allows"):
+            change()
+
+
+def test_a_section_that_comes_as_one_text_leaves_its_other_keys_alone():
+    config = '<configuration><property name="posterior" value="{draws: 50}"/></configuration>'
+    started_with = load_settings(None, [("posterior.warmup", 7)])
+
+    settings = settings_from_xml(started_with, config)
+
+    assert (settings.posterior.draws, settings.posterior.warmup) == (50, 7)
+
+
 def test_every_forbidden_key_is_named_at_once():
     with pytest.raises(SettingsError, match=r"device: .*\n.*threads: .*"):
         settings_from_json(Settings(), parameters(device="cpu", threads="2"))

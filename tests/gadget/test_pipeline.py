@@ -2,6 +2,7 @@
 
 import json
 import logging
+from dataclasses import replace
 
 import ismrmrd
 import numpy as np
@@ -9,11 +10,13 @@ import pytest
 import torch
 from simulated_scans import MATRIX, StandIn, reconstructor, scan_messages, settings
 
+import gadget.reconstructor
 from gadget.errors import PeerProtocolError, ScanError, SettingsError
 from gadget.image_labels import StreamSummary
-from gadget.pipeline import pixel_type_for, reconstruct_stream
+from gadget.pipeline import reconstruct_stream
 from gadget.reconstructor import ImageKind
 from gadget.series import PixelType
+from gadget.series_writer import pixel_type_for
 from gadget.wire.codec import MrdDecoder
 from gadget.wire.headers import WAVEFORM_HEADER
 from gadget.wire.messages import (
@@ -31,6 +34,7 @@ from gadget.wire.messages import (
 )
 from gadget.wire.session import Dialect
 from reconlib.joint.outcome import Outcome
+from reconlib.priors.typicality import Typicality
 
 GADGETRON = ConfigText("<configuration/>")
 PARAMETERS = Text(json.dumps({"parameters": {"sendoriginal": "false"}}))
@@ -372,6 +376,57 @@ def test_one_line_is_logged_for_each_slice(tmp_path, caplog):
         "slice 1: joint reconstruction: ran its full number of iterations, 7 iterations, "
     )
     assert lines[1].endswith("weight 0.125 (rule noise)")
+
+
+OUTSIDE = Typicality(
+    word="outside",
+    sentence="outside: the energy is above all others",
+    energy_per_pixel=0.5,
+    percentile=100.0,
+    unusual_share=0.25,
+)
+
+
+def test_how_typical_an_image_is_stands_in_meta_and_log(tmp_path, caplog, monkeypatch):
+    caplog.set_level(logging.INFO)
+    words = iter([replace(OUTSIDE, word="typical", sentence="typical: as others"), OUTSIDE])
+    monkeypatch.setattr(gadget.reconstructor, "typicality", lambda _prior, _image: next(words))
+
+    typical, outside = run(scan_messages(tmp_path, n_slices=2))
+
+    meta = meta_of(outside)
+    assert (meta["EBM_Typicality"], meta["EBM_TypicalityDetails"]) == ("outside", OUTSIDE.sentence)
+    assert (float(meta["EBM_EnergyPerPixel"]), float(meta["EBM_EnergyPercentile"])) == (0.5, 100)
+    assert float(meta["EBM_UnusualRegions"]) == 0.25
+    assert meta["ImageComments"] == f"gadgetron-ebm: WARNING, {OUTSIDE.sentence}"
+    assert meta_of(typical)["EBM_Typicality"] == "typical"
+    assert meta_of(typical)["ImageComments"] == "gadgetron-ebm"
+    lines = [record for record in caplog.records if "typical: as" in record.getMessage()]
+    assert [record.levelno for record in lines] == [logging.INFO]
+    lines = [record for record in caplog.records if OUTSIDE.sentence in record.getMessage()]
+    assert [record.levelno for record in lines] == [logging.WARNING]
+
+
+def test_a_prior_without_comparison_says_so_in_the_meta(tmp_path):
+    (image,) = run(scan_messages(tmp_path, n_slices=1))
+
+    meta = meta_of(image)
+    assert meta["EBM_Typicality"] == "unknown"
+    assert "total-variation" in meta["EBM_TypicalityDetails"]
+    assert "EBM_EnergyPercentile" not in meta
+
+
+def test_a_comparison_that_fails_costs_no_image(tmp_path, monkeypatch, caplog):
+    def fail(_prior, _image):
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(gadget.reconstructor, "typicality", fail)
+
+    (image,) = run(scan_messages(tmp_path, n_slices=1))
+
+    assert meta_of(image)["EBM_Image"] == "RECONSTRUCTED"
+    assert meta_of(image)["EBM_TypicalityDetails"] == "unknown: RuntimeError in the comparison"
+    assert "could not be told" in caplog.text
 
 
 def test_patient_data_is_never_logged_nor_sent(tmp_path, caplog):

@@ -245,6 +245,9 @@ def test_draws_are_written_as_a_grid_and_as_numbers(run, tmp_path):
     assert not np.array_equal(np.load(npy), draws)
     assert run(*arguments, "--out", npy, "--seed", 0, "--overwrite")[0] == 0
     assert np.array_equal(np.load(npy), draws)
+    assert run(*arguments, "--out", npy, "--sampler", "kinetic", "--overwrite")[0] == 0
+    assert not np.array_equal(np.load(npy), draws)
+    assert run(*arguments, "--out", npy, "--sampler", "nuts", "--overwrite")[0] == 2
 
 
 def test_no_draws_are_made_of_total_variation(run, tmp_path):

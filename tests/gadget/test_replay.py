@@ -6,6 +6,7 @@ import h5py
 import ismrmrd
 import numpy as np
 import pytest
+from scripted_sampling import ScriptedSampling, ramp
 from simulated_scans import MATRIX, StandIn, make_scan, reconstructor, settings
 
 from gadget.errors import FileError, ScanError
@@ -104,6 +105,38 @@ def test_pictures_are_written_for_each_image(tmp_path):
 
     assert names(png) == ["image_1_0001_slice_0.png", "image_1_0002_slice_1.png"]
     assert (png / "image_1_0001_slice_0.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_uncertainty_has_a_picture_of_its_own_for_each_slice(tmp_path):
+    scan, png = make_scan(tmp_path / "scan.h5", n_slices=2), tmp_path / "png"
+    uncertain = settings(posterior__enabled=True)
+    made = reconstructor(StandIn(outcomes=[Outcome.NOT_FINITE]), sampling=ScriptedSampling())
+
+    replay(scan, tmp_path / "out.h5", uncertain, reconstructor=made, png=png)
+
+    assert names(png) == [
+        "image_1_0001_slice_0.png",
+        "image_1_0002_slice_1.png",
+        "posterior_0002_slice_1.png",
+    ]
+    with pytest.raises(FileError, match=r"image_1_0001_slice_0\.png exists"):
+        replay(scan, tmp_path / "other.h5", uncertain, reconstructor=made, png=png)
+
+
+def test_the_file_gets_three_series_of_the_same_slices(tmp_path):
+    scan, out = make_scan(tmp_path / "scan.h5", n_slices=3), tmp_path / "out.h5"
+    made = reconstructor(StandIn(misbehave=ramp), sampling=ScriptedSampling())
+
+    summary = replay(scan, out, settings(posterior__enabled=True), reconstructor=made)
+
+    assert (summary.n_images, summary.n_sampled, summary.labelled) == (3, 3, [])
+    with ismrmrd.Dataset(str(out), mode="r") as dataset:
+        assert set(dataset.list()) == {"xml", "image_1", "image_2", "image_3"}
+        for index in range(3):
+            image, mean, std = (dataset.read_image(f"image_{series}", index) for series in (1, 2, 3))
+            assert {(one.slice, one.image_index) for one in (image, mean, std)} == {(index, index + 1)}
+            np.testing.assert_allclose(mean.data, image.data, rtol=1e-6)
+            np.testing.assert_allclose(std.data, image.data / 10, rtol=1e-6)
 
 
 def test_a_folder_of_pictures_that_cannot_be_made_is_named(tmp_path):

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import h5py
 import numpy as np
 import pytest
+from scripted_sampling import ScriptedSampling
 from simulated_scans import StandIn, make_scan, reconstructor, settings
 
 from gadget.errors import GadgetError, PeerProtocolError, ScanError
@@ -14,6 +15,7 @@ from gadget.replay import replay
 from gadget.sending import send_and_keep
 from gadget.server import Server
 from gadget.wire.messages import Text
+from reconlib.posterior.outcome import PosteriorOutcome
 
 
 @contextmanager
@@ -76,6 +78,36 @@ def test_labelled_images_and_what_the_server_says_are_told(tmp_path):
         f"image 1: gadgetron-ebm: {label}",
         f"the server says: gadgetron-ebm: image 1 (slice 0): {label}",
     ]
+
+
+def test_uncertainty_over_tcp_is_that_of_a_replay_and_labels_are_told(tmp_path):
+    scan = make_scan(tmp_path / "scan.h5", n_slices=2)
+    chosen = settings(posterior__enabled=True)
+    outcomes = [PosteriorOutcome.TOO_SHORT]
+    shared = reconstructor(StandIn(), sampling=ScriptedSampling(outcomes=outcomes))
+    replay(
+        scan,
+        tmp_path / "replay.h5",
+        chosen,
+        reconstructor=reconstructor(StandIn(), sampling=ScriptedSampling(outcomes=outcomes)),
+    )
+
+    def handle(messages, peer):
+        return reconstruct_stream(
+            messages, chosen, reconstructor=shared, cancelled=peer.cancelled, silent=peer.silent
+        )
+
+    with server(handle) as port:
+        received = send(scan, tmp_path / "sent.h5", port, png=tmp_path / "png")
+
+    assert received.n_images == 6
+    assert len(received.labelled) == 2
+    assert all("NOT RELIABLE: too short" in line for line in received.labelled)
+    assert "posterior_0002_slice_1.png" in {path.name for path in (tmp_path / "png").iterdir()}
+    with h5py.File(tmp_path / "replay.h5") as one, h5py.File(tmp_path / "sent.h5") as other:
+        assert set(one["dataset"]) == set(other["dataset"]) == {"xml", "image_1", "image_2", "image_3"}
+        for series in ("image_1", "image_2", "image_3"):
+            np.testing.assert_array_equal(one[f"dataset/{series}/data"], other[f"dataset/{series}/data"])
 
 
 def test_a_failure_half_way_is_told(tmp_path):

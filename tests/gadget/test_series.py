@@ -7,17 +7,23 @@ from xml.etree import ElementTree
 import ismrmrd
 import numpy as np
 import pytest
+import torch
 from synthetic_scan import OBJECT, Spot, image_of, inverse_transform, kspace_of
 
 from gadget.errors import OwnProtocolError
+from gadget.recon_grid import map_to_recon_grid, to_recon_grid
 from gadget.scan.context import ScanContext
 from gadget.series import (
+    POSTERIOR_MEAN,
+    POSTERIOR_STD,
+    RECONSTRUCTION,
     PixelType,
     image_header,
+    read_meta,
     reconstruction_image,
     serialize_meta,
+    series_image,
     to_ismrmrd_image,
-    to_recon_grid,
 )
 
 
@@ -113,7 +119,7 @@ def test_the_recon_matrix_shows_the_object_in_place(
     np.testing.assert_allclose(
         to_recon_grid(image, scan)[inside, inside], expected[inside, inside], atol=2e-4
     )
-    sent = reconstruction_image(image, scan, series_index=1, image_index=1)
+    sent = reconstruction_image(image, scan, image_index=1)
     np.testing.assert_allclose(sent.data[0, 0][inside, inside], np.abs(expected)[inside, inside], atol=2e-4)
     assert sent.header["matrix_size"].tolist() == [*recon, 1]
     assert sent.header["field_of_view"].tolist() == [*recon_fov, 5.0]
@@ -121,23 +127,37 @@ def test_the_recon_matrix_shows_the_object_in_place(
 
 def test_pixels_stay_as_they_are_where_nothing_is_interpolated() -> None:
     image = magnitude()
-    sent = reconstruction_image(image, context(), series_index=1, image_index=1)
+    sent = reconstruction_image(image, context(), image_index=1)
     assert sent.data.shape == (1, 1, 45, 40)
     assert sent.data.dtype == np.float32
     assert (sent.data[0, 0] == image).all()
     wide = np.zeros((90, 41), np.float32)
     wide[45, 20] = 7.0  # the pixel n // 2 of both axes
     scan = context(grid_matrix=(41, 90), grid_fov_mm=(123.0, 270.0))
-    cropped = reconstruction_image(wide, scan, series_index=1, image_index=1).data[0, 0]
+    cropped = reconstruction_image(wide, scan, image_index=1).data[0, 0]
     assert cropped[22, 20] == 7.0
     assert cropped.sum() == 7.0
+
+
+def test_draws_are_mapped_as_a_batch_and_linearly() -> None:
+    """What a posterior's draws go through is what the image goes through, for any batch of them."""
+    scan = context(grid_matrix=(40, 63), grid_fov_mm=(120.0, 189.0), recon_matrix=(64, 64, 1))
+    generator = torch.Generator().manual_seed(3)
+    draws = torch.complex(*torch.randn(2, 2, 3, 63, 40, generator=generator))
+
+    mapped = map_to_recon_grid(draws, scan)
+
+    assert mapped.shape == (2, 3, 64, 64)
+    np.testing.assert_allclose(mapped[1, 2].numpy(), to_recon_grid(draws[1, 2].numpy(), scan), atol=1e-6)
+    combined = map_to_recon_grid(draws[0] * (2 - 1j) + draws[1], scan)
+    torch.testing.assert_close(combined, mapped[0] * (2 - 1j) + mapped[1], rtol=1e-5, atol=1e-5)
 
 
 # Header
 
 
 def test_the_image_header_holds_what_the_context_knows() -> None:
-    header = reconstruction_image(magnitude(), context(), series_index=12, image_index=34).header
+    header = reconstruction_image(magnitude(), context(), image_index=34).header
     for name in ("slice", "contrast", "phase", "repetition", "set", "average", "measurement_uid"):
         assert header[name] == getattr(context(), name)
     assert header["acquisition_time_stamp"] == 4_100_000_000
@@ -149,7 +169,7 @@ def test_the_image_header_holds_what_the_context_knows() -> None:
     assert header["matrix_size"].tolist() == [40, 45, 1]
     assert header["field_of_view"].tolist() == [120.0, 135.0, 5.0]
     assert (header["version"], header["channels"], header["image_type"], header["data_type"]) == (1, 1, 1, 5)
-    assert (header["image_index"], header["image_series_index"]) == (34, 12)
+    assert (header["image_index"], header["image_series_index"]) == (34, 1)
 
 
 @pytest.mark.parametrize(
@@ -178,14 +198,43 @@ def test_an_image_of_another_shape_than_its_slice_is_refused() -> None:
     with pytest.raises(
         OwnProtocolError, match=r"shape \(40, 45\), but its slice was assembled on \(45, 40\)"
     ):
-        reconstruction_image(magnitude().T, context(), series_index=1, image_index=1)
+        reconstruction_image(magnitude().T, context(), image_index=1)
+
+
+def test_an_image_of_another_matrix_than_the_header_says_is_refused() -> None:
+    with pytest.raises(OwnProtocolError, match=r"shape \(40, 45\), but the recon matrix is \(45, 40\)"):
+        series_image(magnitude().T, context(), POSTERIOR_STD, image_index=1)
+
+
+def test_the_series_are_told_apart_by_index_type_and_description() -> None:
+    told = set()
+    for series in (RECONSTRUCTION, POSTERIOR_MEAN, POSTERIOR_STD):
+        sent = series_image(magnitude(), context(), series, image_index=7)
+        meta = read_meta(sent)
+        assert int(sent.header["image_index"]) == 7
+        assert meta["SequenceDescriptionAdditional"] == meta["SeriesDescriptionAdditional"]
+        told.add(
+            (int(sent.header["image_series_index"]), meta["ImageType"], meta["SeriesDescriptionAdditional"])
+        )
+    assert told == {
+        (1, "DERIVED\\PRIMARY\\M", "EBM"),
+        (2, "DERIVED\\PRIMARY\\M\\MEAN", "EBM_MEAN"),
+        (3, "DERIVED\\PRIMARY\\M\\STD_DEVIATION", "EBM_STD"),
+    }
+
+
+@pytest.mark.parametrize("text", ["", "no XML", "<a>", "\0"])
+def test_a_meta_that_cannot_be_read_is_none(text: str) -> None:
+    sent = reconstruction_image(magnitude(), context(), image_index=1)
+
+    assert read_meta(replace(sent, meta=text)) == {}
 
 
 def test_an_image_that_is_not_finite_is_refused() -> None:
     image = magnitude()
     image[3, 4] = np.nan
     with pytest.raises(OwnProtocolError, match=r"slice 4, contrast 1, .* holds 1 NaN or infinite pixels"):
-        reconstruction_image(image, context(), series_index=1, image_index=1)
+        reconstruction_image(image, context(), image_index=1)
 
 
 # Pixels
@@ -194,7 +243,7 @@ def test_an_image_that_is_not_finite_is_refused() -> None:
 @pytest.mark.parametrize(("pixel_type", "code"), [(PixelType.UINT16, 1), (PixelType.INT16, 2)])
 def test_integer_pixels_give_the_values_back_to_half_a_slope(pixel_type: PixelType, code: int) -> None:
     image = magnitude() * 1e-6
-    sent = reconstruction_image(image, context(), series_index=1, image_index=1, pixel_type=pixel_type)
+    sent = reconstruction_image(image, context(), image_index=1, pixel_type=pixel_type)
     meta = meta_of(sent.meta)
     slope, intercept = float(meta["RescaleSlope"][0]), float(meta["RescaleIntercept"][0])
     assert sent.data.dtype == np.dtype(pixel_type.value)
@@ -208,23 +257,19 @@ def test_integer_pixels_give_the_values_back_to_half_a_slope(pixel_type: PixelTy
 def test_a_given_slope_is_used_and_what_it_clips_is_counted() -> None:
     image = np.zeros((45, 40), np.float32)
     image[0, :3] = (100.0, 40000.0, 66000.0)
-    clipped = reconstruction_image(
-        image, context(), series_index=1, image_index=1, pixel_type=PixelType.INT16, slope=1.0
-    )
+    clipped = reconstruction_image(image, context(), image_index=1, pixel_type=PixelType.INT16, slope=1.0)
     assert clipped.data[0, 0, 0, :3].tolist() == [100, 32767, 32767]
     assert meta_of(clipped.meta)["ClippedPixels"] == ["2"]
     assert meta_of(clipped.meta)["RescaleSlope"] == ["1.0"]
     for slope in (0.0, -1.0, float("nan")):
         with pytest.raises(OwnProtocolError, match=r"slope of integer pixels is .*; it must be"):
-            reconstruction_image(
-                image, context(), series_index=1, image_index=1, pixel_type=PixelType.UINT16, slope=slope
-            )
+            reconstruction_image(image, context(), image_index=1, pixel_type=PixelType.UINT16, slope=slope)
 
 
 def test_an_image_of_zeros_is_sent_as_zeros() -> None:
     zeros = np.zeros((45, 40), np.float32)
     for pixel_type in PixelType:
-        sent = reconstruction_image(zeros, context(), series_index=1, image_index=1, pixel_type=pixel_type)
+        sent = reconstruction_image(zeros, context(), image_index=1, pixel_type=pixel_type)
         assert not sent.data.any()
         assert meta_of(sent.meta)["WindowWidth"] == ["1.0"]
 
@@ -236,7 +281,6 @@ def test_the_attributes_that_scanners_read_are_there() -> None:
     sent = reconstruction_image(
         magnitude(),
         context(),
-        series_index=1,
         image_index=1,
         meta={"ImageComments": "total variation", "Iterations": 80, "PriorWeight": 1.25e-7},
     )
@@ -260,7 +304,7 @@ def test_the_attributes_that_scanners_read_are_there() -> None:
 
 def test_an_image_from_incomplete_data_says_so_and_unknown_directions_are_left_out() -> None:
     scan = context(is_complete=False, read_dir=(0.0, 0.0, 0.0))
-    meta = meta_of(reconstruction_image(magnitude(), scan, series_index=1, image_index=1).meta)
+    meta = meta_of(reconstruction_image(magnitude(), scan, image_index=1).meta)
     assert meta["ImageComments"] == ["gadgetron-ebm: INCOMPLETE DATA"]
     assert "ImageRowDir" not in meta
 
@@ -286,7 +330,7 @@ def test_meta_is_escaped_ascii_that_the_ismrmrd_package_reads_back() -> None:
 
 
 def test_the_ismrmrd_package_writes_and_reads_the_image(tmp_path: Path) -> None:
-    sent = reconstruction_image(magnitude(), context(), series_index=2, image_index=9)
+    sent = reconstruction_image(magnitude(), context(), image_index=9)
     with ismrmrd.Dataset(str(tmp_path / "images.h5"), "dataset") as file:
         file.append_image("image_2", to_ismrmrd_image(sent))
         file.append_image("image_2", to_ismrmrd_image(replace(sent, meta=sent.meta + "\0")))
@@ -294,7 +338,7 @@ def test_the_ismrmrd_package_writes_and_reads_the_image(tmp_path: Path) -> None:
         assert file.number_of_images("image_2") == 2
         back = file.read_image("image_2", 1)
     assert (back.data[0, 0] == magnitude()).all()
-    assert (back.image_index, back.image_series_index, back.slice) == (9, 2, 4)
+    assert (back.image_index, back.image_series_index, back.slice) == (9, 1, 4)
     assert tuple(back.getHead().position) == (1.5, -2.5, 30.25)
     assert back.getHead().measurement_uid == 4_000_000_000
     assert back.meta["DataRole"] == "Image"

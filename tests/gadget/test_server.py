@@ -368,6 +368,53 @@ def test_gadgetron_gets_no_pixels_that_end_its_chain(data_type, last, run):
     assert (messages[0][0] == ERROR) == (last == ERROR)
 
 
+def test_a_peer_that_pauses_leaves_time_for_other_work(run):
+    """Work is done while nothing comes, and stops when something does; a query is answered meanwhile."""
+    n_steps: list[int] = []
+
+    def work(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        for message in messages:
+            if not isinstance(message, Acquisition):
+                continue
+            n_steps.append(0)
+            yield message
+            while peer.silent():
+                n_steps[-1] += 1
+                time.sleep(0.01)
+
+    query = struct.pack("<HQQQ", script.QUERY, 0, 17, 4) + b"info"
+    with run(work).dial() as peer:
+        peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
+        assert peer.take_message() == (script.ACQUISITION, readout()[2:])
+        time.sleep(0.2)
+        peer.send(query)
+        assert peer.take_message()[0] == script.RESPONSE
+        time.sleep(0.2)
+        peer.send(readout(counter=1), readout(counter=2), CLOSE_BYTES)
+        assert peer.take_all()[-1] == (CLOSE, b"")
+    assert len(n_steps) == 3
+    assert n_steps[0] > 5
+
+
+def test_a_peer_that_vanishes_is_not_silent(run):
+    ended = threading.Event()
+
+    def work(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        for message in messages:
+            if isinstance(message, Acquisition):
+                yield message
+                while peer.silent():
+                    time.sleep(0.01)
+                ended.set()
+
+    running = run(work)
+    with running.dial() as peer:
+        peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
+        peer.take_message()
+        peer.vanish()
+        assert ended.wait(5)
+
+
 def test_queries_are_answered(run):
     with run(echo).dial() as peer:
         peer.send(struct.pack("<HQQQ", script.QUERY, 0, 17, 4) + b"info")

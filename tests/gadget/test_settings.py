@@ -1,6 +1,7 @@
 """Settings: defaults, YAML, command-line overrides, and every fault named."""
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from gadget.checked_settings import fields_of, parse_override
 from gadget.configs import default_config, prior_folders
 from gadget.errors import SettingsError
 from gadget.settings import Settings, load_settings, with_overrides
+from reconlib.posterior.settings import PosteriorSettings as SamplingSettings
 
 
 def written(folder: Path, text: str) -> Path:
@@ -34,12 +36,25 @@ def test_the_documented_configuration_lists_every_key_with_its_default():
 
 def test_every_documented_key_has_a_comment_of_its_own():
     lines = default_config().read_text(encoding="utf-8").splitlines()
+    commented, section = [], ""
 
-    for key, _ in fields_of(Settings):
-        last = key.rpartition(".")[2]
-        numbers = [n for n, line in enumerate(lines) if re.fullmatch(rf"\s*{last}: .*", line)]
-        assert len(numbers) == 1, key
-        assert lines[numbers[0] - 1].lstrip().startswith("#"), key
+    for before, line in pairwise(["", *lines]):
+        if found := re.fullmatch(r"( *)(\w+):( .*)?", line):
+            indent, name, value = found.groups()
+            section = section if indent else ""
+            if value is None:
+                section = f"{name}."
+            elif before.lstrip().startswith("#"):
+                commented.append(f"{section}{name}")
+
+    assert sorted(commented) == sorted(key for key, _ in fields_of(Settings))
+
+
+def test_the_defaults_of_sampling_are_those_of_the_sampling():
+    chosen, defaults = Settings().posterior, SamplingSettings()
+
+    for name in ("sampler", "chains", "warmup", "draws", "thin"):
+        assert getattr(chosen, name) == getattr(defaults, name)
 
 
 def test_the_documented_configuration_changes_nothing():
@@ -79,7 +94,7 @@ def test_all_faults_are_named_at_once(tmp_path):
         prior: 3
         seed: .nan
         batch_slices: true
-        posterior: {enabled: true}
+        posterior: {enabled: 1, sampler: nuts, draws: 1}
         wholly_unknown: 1
         """,
     )
@@ -88,7 +103,7 @@ def test_all_faults_are_named_at_once(tmp_path):
         load_settings(path)
 
     assert str(caught.value).splitlines() == [
-        f"{path} has 11 faults:",
+        f"{path} has 13 faults:",
         "  prior: found 3, needs a text that is not empty.",
         "  image_phase: found the text 'softt', needs one of prior, real, soft.",
         "  solver.iterations: found -3, needs a whole number >= 1 and <= 10000.",
@@ -96,7 +111,9 @@ def test_all_faults_are_named_at_once(tmp_path):
         "  solver.iteration: unknown key. Did you mean solver.iterations?",
         "  noise: found 5, needs the keys source.",
         "  scan.keep_averages: found 1, needs true or false.",
-        "  posterior.enabled: found true, needs false.",
+        "  posterior.enabled: found 1, needs true or false.",
+        "  posterior.sampler: found the text 'nuts', needs one of kinetic, langevin, mala, sk-rock.",
+        "  posterior.draws: found 1, needs a whole number >= 2 and <= 100000.",
         "  batch_slices: found true, needs a whole number >= 1 and <= 1024.",
         "  seed: found nan, needs a whole number >= 0 and < 9223372036854775808.",
         "  wholly_unknown: unknown key. Known: " + ", ".join(key for key, _ in fields_of(Settings)) + ".",

@@ -87,7 +87,7 @@ def test_the_skyra_image_shows_two_bottles_in_place_on_a_dark_ground(
     slice_ = assembled(*skyra)
     coil_images = inverse_transform(slice_.kspace.samples[0].numpy())
     rss = np.sqrt((np.abs(coil_images) ** 2).sum(axis=0)).astype(np.float32)
-    image = reconstruction_image(rss, slice_.context, series_index=1, image_index=1)
+    image = reconstruction_image(rss, slice_.context, image_index=1)
     assert image.data.shape == (1, 1, 144, 192)
     assert image.header["matrix_size"].tolist() == [192, 144, 1]
     assert image.header["field_of_view"].tolist() == [280.0, 210.0, 8.0]

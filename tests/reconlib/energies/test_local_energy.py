@@ -109,3 +109,48 @@ def test_an_energy_freezes_its_network(network):
     LocalEnergy(network, 0.05)
     assert not any(parameter.requires_grad for parameter in network.parameters())
     assert not network.training
+
+
+@pytest.mark.parametrize("grid", [(16, 20), (37, 50), (9, 8), (3, 5)], ids=str)
+def test_the_energy_map_sums_to_the_energy(network, grid, generator):
+    image = torch.randn(2, 1, *grid, dtype=torch.float64, generator=generator)
+    energy = LocalEnergy(network, 0.05, 2.0)
+    found = energy.energy_map(image)
+    assert found.shape == image.shape
+    torch.testing.assert_close(found.sum(dim=(1, 2, 3)), energy.value(image), rtol=1e-12, atol=0)
+
+
+def test_the_energy_map_says_where(network, generator):
+    image = torch.randn(1, 1, 64, 72, dtype=torch.float64, generator=generator)
+    changed = image.clone()
+    changed[..., 30, 40] += 1.0
+    energy = LocalEnergy(network, 0.05)
+    y, x = torch.nonzero((energy.energy_map(changed) - energy.energy_map(image))[0, 0]).unbind(dim=1)
+    assert 30 in y
+    assert 40 in x
+    # the widest features see 2 + 1 + 2 (1 + 1) + 2 + 4 (1 + 1) pixels to a side, and fill 4 x 4 pixels
+    assert int(y.min()) >= 30 - 21
+    assert int(y.max()) <= 30 + 21
+    assert int(x.min()) >= 40 - 21
+    assert int(x.max()) <= 40 + 21
+
+
+def test_the_energy_of_a_coarse_place_is_spread_over_its_pixels(network, generator):
+    with torch.no_grad():
+        network.stem_log_weight.fill_(-torch.inf)
+        network.levels[0].log_weight.fill_(-torch.inf)
+    image = torch.randn(1, 1, 16, 20, dtype=torch.float64, generator=generator)
+    found = LocalEnergy(network, 0.05).energy_map(image)[0, 0]
+    blocks = found.reshape(4, 4, 5, 4)
+    torch.testing.assert_close(blocks, blocks[:, :1, :, :1].expand(4, 4, 5, 4), rtol=0, atol=0)
+    assert len(torch.unique(found)) == 20
+
+
+def test_the_energy_of_the_padding_lies_at_the_border(network, generator):
+    image = torch.randn(1, 1, 14, 19, dtype=torch.float64, generator=generator)
+    energy = LocalEnergy(network, 0.05)
+    found = energy.energy_map(image)[0, 0]
+    padded = energy.energy_map(functional.pad(image, (0, 1, 1, 1)))[0, 0]
+    torch.testing.assert_close(found[1:-1, :-1], padded[2:-2, :-2], rtol=1e-12, atol=0)
+    torch.testing.assert_close(found[0, :-1], padded[:2, :-2].sum(dim=0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found[-1, -1], padded[-2:, -2:].sum(), rtol=1e-12, atol=0)

@@ -11,7 +11,6 @@ from reconlib.evaluation.study import (
     Case,
     FullScan,
     MethodImage,
-    among_validation_images,
     energy_per_pixel,
     joint,
     measure,
@@ -169,17 +168,3 @@ def test_energy_per_pixel_is_taken_with_the_noise_of_the_prior():
     noisy = energy_per_pixel(prior(gradient_noise_std=0.3), zeros)
     assert noisy == pytest.approx(0.3**2 / 2, rel=0.05)
     assert energy_per_pixel(prior(gradient_noise_std=0.3), zeros) == noisy
-
-
-@pytest.mark.parametrize(
-    ("scaling", "brightness", "among"),
-    [("maximum", 1.0, True), ("maximum", 50.0, True), ("as-is", 1.0, True), ("as-is", 50.0, False)],
-)
-def test_the_range_of_validation_images_holds_at_their_scale(scaling, brightness, among):
-    ranged = prior(
-        energy_percentiles={"per_pixel": {0: 0.4, 100: 0.6}, "noise_std": 0.0, "n_images": 2},
-        input={"scaling": scaling},
-    )
-    image = brightness * torch.ones(1, 1, 8, 8)  # R per pixel of ones is 1/2
-    assert among_validation_images(ranged, image) is among
-    assert among_validation_images(prior(), image) is None

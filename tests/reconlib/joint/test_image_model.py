@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from reconlib.energies.total_variation import TotalVariation
+from reconlib.energies.view import View
 from reconlib.joint.image_model import ImageModel
 
 
@@ -31,8 +32,8 @@ def image(generator):
 
 @pytest.mark.parametrize("phase", ["real", "soft"])
 def test_a_signed_prior_sees_the_real_part_with_its_sign(image, phase):
-    jitter = torch.zeros(1, 1, 6, 5)
-    value, gradient = model(phase, signed=True).value_and_gradient(image, jitter)
+    view = View()
+    value, gradient = model(phase, signed=True).value_and_gradient(image, view)
     torch.testing.assert_close(value, 1.5 * image.real.square().sum().double()[None])
     torch.testing.assert_close(gradient.real, 3 * image.real)
     assert not gradient.imag.any()
@@ -40,24 +41,24 @@ def test_a_signed_prior_sees_the_real_part_with_its_sign(image, phase):
 
 @pytest.mark.parametrize("phase", ["real", "soft"])
 def test_a_prior_of_magnitudes_cannot_tell_the_sign(image, phase):
-    jitter = torch.full((1, 1, 6, 5), 0.25)
+    view = View(torch.full((1, 1, 6, 5), 0.25))
     blind = model(phase, signed=False)
-    value, gradient = blind.value_and_gradient(image, jitter)
+    value, gradient = blind.value_and_gradient(image, view)
     expected = 1.5 * (image.real.abs() - 0.01 + 0.25).square().sum()
     torch.testing.assert_close(value, expected.double()[None], rtol=2e-2, atol=0)
-    mirrored, opposite = blind.value_and_gradient(-image, jitter)
+    mirrored, opposite = blind.value_and_gradient(-image, view)
     assert torch.equal(value, mirrored)
     torch.testing.assert_close(gradient.real, -opposite.real)
 
 
 @pytest.mark.parametrize("signed", [True, False])
 def test_the_gradient_is_that_of_the_value(image, generator, signed):
-    jitter = torch.full((1, 1, 6, 5), 0.1, dtype=torch.float64)
+    view = View(torch.full((1, 1, 6, 5), 0.1, dtype=torch.float64))
     both = model("soft", signed=signed)
     image, direction = image.to(torch.complex128), torch.randn(1, 1, 6, 5, generator=generator).double()
     step = 1e-5
-    ahead, behind = (both.value(image + sign * step * direction, jitter) for sign in (1, -1))
-    _, gradient = both.value_and_gradient(image, jitter)
+    ahead, behind = (both.value(image + sign * step * direction, view) for sign in (1, -1))
+    _, gradient = both.value_and_gradient(image, view)
     torch.testing.assert_close(
         (gradient.real * direction).sum()[None], (ahead - behind) / (2 * step), rtol=1e-5, atol=0
     )

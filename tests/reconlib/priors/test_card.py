@@ -38,6 +38,14 @@ FULL = SMALLEST | {
         "per_pixel": {0: -0.5, 50: 0.25, 100: 1.5},
         "noise_std": 0.015,
         "n_images": 180,
+        "brightness": 0.4,
+        "resolutions": [1.0, 0.75],
+        "regions": {"side": 32, "per_pixel": {0: 0.1, 100: 2}, "unusual_share": {50: 0.0, 100: 0.3}},
+    },
+    "posterior": {
+        "std_factor": 1.1,
+        "fitted_on": "20 simulated scans",
+        "coverage": {"90 %": {"before": 0.8, "after": 0.9}},
     },
     "contrasts": ["T1", "T2"],
     "training": {
@@ -74,6 +82,7 @@ def test_what_is_not_said_has_plain_defaults():
     assert (card.input.transpose, card.input.rotation_degrees) == (False, 0)
     assert card.input.pixel_spacing_mm is None
     assert card.energy_percentiles is None
+    assert card.posterior is None
     assert card.training.data == ()
 
 
@@ -96,6 +105,13 @@ def test_short_forms_of_training_are_read():
          "rise with the percentile"),
         ({"energy_percentiles": {"per_pixel": {101: 2.0}, "noise_std": 0.0, "n_images": 3}}, "per_pixel"),
         ({"energy_percentiles": {"per_pixel": {}, "noise_std": 0.0, "n_images": 3}}, "per_pixel"),
+        ({"energy_percentiles": {"per_pixel": {5: 1.0}, "noise_std": 0.0, "n_images": 3, "brightness": 0}},
+         "brightness"),
+        ({"energy_percentiles": {"per_pixel": {5: 1.0}, "noise_std": 0.0, "n_images": 3,
+                                 "regions": {"side": 32, "per_pixel": {5: 2.0, 95: 1.0},
+                                             "unusual_share": {5: 0}}}},
+         "rise with the percentile"),
+        ({"posterior": {"std_factor": 0.0}}, r"posterior\.std_factor"),
         ({"training": {"hours": -1}}, r"training\.hours"),
         ({"training": {"data": [{"licence": "CC0"}]}}, r"training\.data\.0\.source"),
         ({"training": {"colour": "red"}}, r"training\.colour"),

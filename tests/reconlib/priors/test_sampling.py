@@ -75,6 +75,19 @@ def test_draws_of_a_gaussian_have_its_variance_at_the_cards_level(gaussian, gene
     assert float(draws.var()) == pytest.approx(expected, rel=5 * math.sqrt(2 / n))
 
 
+@pytest.mark.parametrize(("sampler", "n_steps"), [("kinetic", 240), ("mala", 480), ("sk-rock", 120)])
+def test_other_samplers_draw_the_same_gaussian(gaussian, generator, sampler, n_steps):
+    """Without the bias of Langevin's step, which is 6.7 % here; the stabilised one has 5 %."""
+    draws = sample_prior(
+        gaussian, n_images=2, matrix=(16, 12), n_steps=n_steps, generator=generator, sampler=sampler
+    )
+    v = 0.05 * LEVEL
+    n = draws.numel()
+    assert abs(float(draws.mean())) < 5 * math.sqrt(v / n)
+    bias = 0.05 if sampler == "sk-rock" else 0.0
+    assert float(draws.var()) == pytest.approx(v, rel=5 * math.sqrt(2 / n) + bias)
+
+
 def test_noise_levels_fall_to_the_cards_geometrically(gaussian):
     stages = sampling_stages(gaussian, 600)
     levels = [energy.noise_level for energy, _, _ in stages]

@@ -13,6 +13,8 @@ from small_run import blobs, run, same_weights, small_settings
 from reconlib.energies.local import LocalEnergy
 from reconlib.energies.paper import random_paper_network
 from reconlib.priors.library import load_prior
+from reconlib.priors.typicality import typicality
+from reconlib.training.energy_percentiles import energy_percentiles
 from reconlib.training.images import ImageSet
 from reconlib.training.long_chains import long_chain_gap_of_run
 from reconlib.training.networks import WarmStartError, as_energy, build_network
@@ -125,13 +127,14 @@ def test_the_card_holds_the_energies_of_the_validation_images(tmp_path):
     settings = small_settings(n_updates=2, card={"gradient_noise_std": 0.0})
     result = run(settings, tmp_path / "run")
     card = package(tmp_path / "tiny", settings, result)
-    images = blobs(2, seed=6)[:, None].float()
-    values = LocalEnergy(result.network, 0.015).value(images) / 24**2
     found = card.energy_percentiles
-    assert (found.n_images, found.noise_std) == (2, 0.0)
-    assert found.per_pixel[0.0] == pytest.approx(float(values.min()), rel=1e-5)
-    assert found.per_pixel[50.0] == pytest.approx(float(values.mean()), rel=1e-5)
-    assert found.per_pixel[100.0] == pytest.approx(float(values.max()), rel=1e-5)
+    assert found.resolutions == (1.0, 0.9)
+    assert found == energy_percentiles(
+        LocalEnergy(result.network, 0.015), blobs(2, seed=6), noise_std=0.0, resolutions=(1.0, 0.9)
+    )
+    assert found.per_pixel[0.0] < found.per_pixel[100.0]
+    for image in blobs(2, seed=6).float():
+        assert typicality(load_prior(tmp_path / "tiny", CPU), image[None, None]).word != "outside"
 
 
 def test_nothing_in_a_card_names_a_folder_or_a_patient(tmp_path):

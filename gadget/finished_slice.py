@@ -1,0 +1,69 @@
+"""What came of a slice: its image, and later its posterior."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gadget.reconstructor import SliceResult
+from gadget.scan.assemble import AssembledSlice
+from gadget.wire.messages import Image
+from reconlib.posterior.outcome import PosteriorOutcome
+from reconlib.posterior.posterior import Posterior
+
+RELIABLE = (PosteriorOutcome.DONE, PosteriorOutcome.OUT_OF_TIME)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedSlice:
+    """An image that has just left, for callers that keep more than the image (coil maps, pictures)."""
+
+    slice: AssembledSlice
+    result: SliceResult
+    image: Image
+    slope: float | None = None
+    """RescaleSlope of the image; None where its pixels are no integers."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledSlice:
+    """A slice whose posterior was sampled, or could not be."""
+
+    finished: FinishedSlice
+    posterior: Posterior | None
+    """Of the slice's batch; None where the sampling failed."""
+    row: int = 0
+    """The slice's place in its batch."""
+    failure: str = ""
+    """Why the sampling failed: words without patient data."""
+
+    @property
+    def outcome(self) -> PosteriorOutcome | None:
+        """How the sampling ended; None where it failed."""
+        return None if self.posterior is None else self.posterior.outcomes[self.row]
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether mean and width can be relied on."""
+        return self.outcome in RELIABLE
+
+    @property
+    def words(self) -> str:
+        """How the sampling ended, in words."""
+        return self.failure if self.outcome is None else self.outcome.value
+
+    @property
+    def seconds(self) -> float:
+        """Those of the batch, divided by its slices; 0 where it failed."""
+        return 0.0 if self.posterior is None else self.posterior.seconds / len(self.posterior.outcomes)
+
+    def images(self) -> tuple[NDArray[np.float32], NDArray[np.float32]] | None:
+        """Return magnitude of the mean, and standard deviation: float32 (y, x) in the units of the samples.
+
+        None where there are none to show: too few draws, a chain that is not finite, a failure.
+        """
+        if self.posterior is None:
+            return None
+        mean = self.posterior.mean[self.row, 0].abs().cpu().numpy()
+        std = self.posterior.std[self.row, 0].cpu().numpy()
+        return (mean, std) if np.isfinite(mean).all() and np.isfinite(std).all() else None
