@@ -7,14 +7,13 @@ from pathlib import Path
 
 from gadget.evaluation import NamedMethod
 from gadget.kept_rows import SAMPLING, identity_of, identity_of_case, identity_of_code
-from gadget.reconstructor import Reconstructor, reconstruction_settings
+from gadget.reconstructor import Reconstructor, reconstruction_settings, sampling_settings
 from gadget.settings import Settings, with_overrides
 from reconlib.evaluation.bart import Bart
 from reconlib.evaluation.best_weight import at_best_weight, bart_methods
 from reconlib.evaluation.intensity_calibration import calibrated
 from reconlib.evaluation.posterior_mean import posterior_mean
 from reconlib.evaluation.study import Case, Method, MethodImage, joint, zero_filling
-from reconlib.posterior.settings import PosteriorSettings
 from reconlib.reconstruction import Progress
 
 ALL_METHODS = ("zero-filled", "tv", "tv-best", "map", "map-best", "posterior", "bart")
@@ -117,18 +116,6 @@ class _Clock:
             return lambda: False
         end = time.monotonic() + self.limit_s
         return lambda: time.monotonic() >= end
-
-
-def sampling_settings(settings: Settings) -> PosteriorSettings:
-    """Translate what the user chose about sampling."""
-    chosen = settings.posterior
-    return PosteriorSettings(
-        sampler=chosen.sampler,
-        chains=chosen.chains,
-        warmup=chosen.warmup,
-        draws=chosen.draws,
-        thin=chosen.thin,
-    )
 
 
 def chosen_time_limit(settings: Settings) -> float | None:

@@ -86,15 +86,15 @@ class PosteriorSettings(_Section):
     """Whether to send uncertainty series after the images."""
     sampler: SamplerName = "kinetic"
     """How the chains move."""
-    chains: int = Field(default=4, ge=1, le=64)
+    chains: int = Field(default=2, ge=1, le=64)
     """Chains per slice, from different starts; where they disagree, the series are labelled."""
-    warmup: int = Field(default=60, ge=0, le=100_000)
+    warmup: int = Field(default=40, ge=0, le=100_000)
     """Steps of each chain that are not used."""
-    draws: int = Field(default=100, ge=2, le=100_000)
+    draws: int = Field(default=1000, ge=2, le=100_000)
     """Images of each chain that are used."""
     thin: int = Field(default=1, ge=1, le=1000)
     """Steps from one of them to the next."""
-    time_limit_s: float | None = Field(default=20.0, gt=0)
+    time_limit_s: float | None = Field(default=30.0, gt=0)
     """Most seconds of sampling per slice; what it cuts too short is labelled. null: no limit."""
 
 

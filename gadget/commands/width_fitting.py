@@ -63,9 +63,8 @@ def fit_width(
     from gadget import width_fitting as fitting
     from gadget.commands.step_progress import steps_on_terminal
     from gadget.configs import prior_folders
-    from gadget.evaluation_methods import sampling_settings
     from gadget.prior_faults import prior_faults_as_settings_faults
-    from gadget.reconstructor import find_device, reconstruction_settings
+    from gadget.reconstructor import find_device, reconstruction_settings, sampling_settings
     from gadget.weight_fitting import is_fixed, write_fitted
     from reconlib.priors.library import find_prior, load_prior
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.protocol import Energy
+from reconlib.energies.quadratic_variation import QuadraticVariation
 from reconlib.energies.total_variation import TotalVariation
 from reconlib.energies.view import View
 
@@ -41,7 +42,7 @@ class ImageModel:
     """lambda, float64 (slice,)"""
     imaginary_weight: Tensor
     """lambda_im, float64 (slice,); not used in ``real``"""
-    imaginary: TotalVariation = TotalVariation()
+    imaginary: TotalVariation | QuadraticVariation = TotalVariation()
     signed: bool = True
     """The energy knows negative values; else it sees the magnitude of the real part."""
 
@@ -81,7 +82,15 @@ class ImageModel:
 
     def select(self, rows: Tensor) -> "ImageModel":
         """Return the model of some of the slices."""
-        return replace(self, weight=self.weight[rows], imaginary_weight=self.imaginary_weight[rows])
+        imaginary = self.imaginary
+        if isinstance(imaginary, QuadraticVariation):
+            imaginary = imaginary.select(rows)
+        return replace(
+            self,
+            weight=self.weight[rows],
+            imaginary_weight=self.imaginary_weight[rows],
+            imaginary=imaginary,
+        )
 
 
 def _per_slice(weight: Tensor) -> Tensor:

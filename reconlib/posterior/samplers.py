@@ -44,8 +44,8 @@ from reconlib.posterior.target import Evaluation, Target
 
 LANGEVIN_STEP = 0.35
 """zeta L"""
-KINETIC_STEP, KINETIC_FRICTION = 1.0, 0.2
-"""h sqrt(L) and gamma h. With less friction, steps that are coarse for the kinks of total variation heat."""
+KINETIC_STEP, KINETIC_FRICTION = 1.4, 0.1
+"""h sqrt(L) and gamma h: most effective draws per second on simulated scans of validation images."""
 REFLECTED_STEP, REFLECTED_FRICTION = 0.5, 0.5
 """The same where the target reflects. Long steps bounce at a wall against which E presses, and heat there."""
 MALA_ACCEPTANCE = 0.574

@@ -11,11 +11,11 @@ class PosteriorSettings:
     """How to sample; every chain makes ``warmup + draws * thin`` steps."""
 
     sampler: SamplerName = "kinetic"
-    chains: int = 4
+    chains: int = 2
     """Chains per slice; with several, chains that have not met show in R-hat."""
-    warmup: int = 60
+    warmup: int = 40
     """Steps of each chain that are not used."""
-    draws: int = 100
+    draws: int = 1000
     """Images that are kept of each chain."""
     thin: int = 1
     """Steps from one kept image to the next."""

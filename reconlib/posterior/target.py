@@ -4,11 +4,20 @@ Coil maps are held at their (normalised) estimate e. The energy of an image x = 
 
 .. math::
     E(x) = \frac{1}{2 \sigma^2} \|A x - z\|^2 + \frac{\lambda}{\sigma^2} R(a)
-           + \frac{\lambda_{im}}{\sigma^2} TV_\epsilon(b), \qquad (A x)_c = M F (e_c x)
+           + \frac{\lambda_{im}}{\sigma^2} Q(b), \qquad (A x)_c = M F (e_c x)
 
 in the scaled units of the reconstruction, with its weights and its image model
-(:class:`~reconlib.joint.image_model.ImageModel`), and its density is exp(-E). The data term is quadratic,
-so :math:`A^H z` is all that it needs of the data:
+(:class:`~reconlib.joint.image_model.ImageModel`), and its density is exp(-E). Q is the quadratic that touches
+the reconstruction's total variation of b at its estimate, with :math:`\epsilon = \sigma`
+(:class:`~reconlib.energies.quadratic_variation.QuadraticVariation`): total variation finds the edges of an
+estimate, but as a density it is far too wide where b is not measured, and its mean has no edges (Lassas and
+Siltanen, Inverse Probl 20:1537, 2004). On simulated scans its posterior mean lay 0.8 to 2.2 dB below that
+of Q, and its kink keeps the steps of chains short.
+
+A ``real`` image is kept from negative values by reflection where the prior knows magnitudes only. A prior
+that knows negative values needs no wall there, and dark pixels are then not brighter than they should be.
+
+The data term is quadratic, so :math:`A^H z` is all that it needs of the data:
 
 .. math::
     \nabla H = A^H A x - A^H z, \qquad
@@ -27,6 +36,7 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.protocol import Energy
+from reconlib.energies.quadratic_variation import QuadraticVariation
 from reconlib.energies.view import View
 from reconlib.joint.data_consistency import half_square, normalise_coils, real_dot
 from reconlib.joint.image_model import ImageModel
@@ -39,6 +49,9 @@ from reconlib.priors.library import Prior
 from reconlib.reconstruction import Reconstruction, ReconstructionSettings
 
 _log = logging.getLogger(__name__)
+
+IMAGINARY_EPSILON = 1.0
+"""epsilon of Q, in units of sigma."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,9 +137,14 @@ class PosteriorTarget:
     """How R sees the images, those of all rows alike."""
 
     @property
+    def real(self) -> bool:
+        """Whether the image is real."""
+        return self.model.phase == "real"
+
+    @property
     def reflecting(self) -> bool:
         """Whether the image is real and not negative."""
-        return self.model.phase == "real"
+        return self.real and not self.model.signed
 
     def with_one_chain(self) -> "PosteriorTarget":
         """Return the same density for one chain per slice."""
@@ -158,7 +176,7 @@ class PosteriorTarget:
         """Normal random numbers per chain; the imaginary part is zero where the image is real."""
         n_slices, _, n_y, n_x = self.directions.shape
         shape = (self.n_chains, 1, n_y, n_x)
-        if self.reflecting:
+        if self.real:
             real_part = torch.randn(shape, generator=generator, device=generator.device)
             drawn = torch.complex(real_part, torch.zeros_like(real_part))
         else:
@@ -221,7 +239,7 @@ class PosteriorTarget:
         away = pull - backprojection.reshape(image.shape)
         value = real_dot(image, away) / 2 + self.half_data_norm[slices].repeat_interleave(n_chains)
         data[:] = value * inverse_variance
-        if self.reflecting:
+        if self.real:
             pull.imag.zero_()
         torch.mul(pull, inverse_variance.float()[:, None, None, None], out=data_gradient)
         which = torch.arange(slices.start, slices.stop, device=image.device).repeat_interleave(n_chains)
@@ -248,7 +266,7 @@ def posterior_target(
 
     scale = per_slice(reconstruction.scale).float()[:, None, None, None]
     sigma = per_slice(reconstruction.noise_level)
-    samples = samples * scale
+    samples, image = samples * scale, reconstruction.image[rows] * scale
     directions = normalise_coils(reconstruction.coils[rows])[0]
     target = PosteriorTarget(
         fourier=fourier,
@@ -260,10 +278,11 @@ def posterior_target(
             prior.energy,
             per_slice(reconstruction.prior_weight) / sigma.square(),
             solver.imaginary_weight / sigma,
+            imaginary=QuadraticVariation.around(image.imag, IMAGINARY_EPSILON * sigma),
             signed=prior.card.input.values == "signed",
         ),
         inverse_variance=1 / sigma.square(),
         n_chains=settings.chains,
         chunk=rows_that_fit(samples, prior),
     )
-    return target, reconstruction.image[rows] * scale, sigma
+    return target, image, sigma

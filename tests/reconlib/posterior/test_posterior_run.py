@@ -198,7 +198,7 @@ def test_the_cards_factor_is_in_the_width(generator):
 @pytest.mark.parametrize("draws", [1, 2])
 def test_a_budget_of_a_step_is_too_short_and_shows_no_map(draws, generator):
     case = scan(generator, grid=(7, 9))
-    calls = iter([False] * (12 + 60) + [False] * draws + [True])
+    calls = iter([False] * (12 + 40) + [False] * draws + [True])
     posterior = quick(*case, settings=PosteriorSettings(), out_of_time=lambda: next(calls))
     assert posterior.n_draws == draws
     assert posterior.outcomes == (PosteriorOutcome.TOO_SHORT,)
@@ -316,19 +316,20 @@ def test_pure_noise_gives_finite_labelled_images(generator):
     assert posterior.outcomes[0] in (PosteriorOutcome.DONE, PosteriorOutcome.NOT_MIXED)
 
 
-def test_a_real_image_stays_real_and_not_negative(generator):
+@pytest.mark.parametrize(("values", "goes_negative"), [("magnitude", False), ("signed", True)])
+def test_a_real_image_stays_real_and_of_the_sign_that_its_prior_knows(generator, values, goes_negative):
     kspace, coils, image = scan(generator, grid=(7, 9))
     seen = []
     posterior = sample_posterior(
         kspace,
         reconstruction_of(kspace, coils, image.abs(), weight=0.3, phase="real"),
-        prior=prior_of(Quadratic()),
+        prior=prior_of(Quadratic(), input={"values": values}),
         settings=SHORT,
         to_output=lambda x: seen.append(x.clone()) or x,
     )
     draws = torch.cat(seen)
     assert not bool(draws.imag.any())
-    assert bool((draws.real >= 0).all())
+    assert bool((draws.real < 0).any()) is goes_negative
     assert bool((posterior.std > 0).all())
 
 

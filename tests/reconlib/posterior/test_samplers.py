@@ -99,7 +99,7 @@ def one_coil_target(data, sigma, *, phase, n_chains):
         directions=torch.ones(1, 1, n_y, n_x, dtype=torch.complex64),
         backprojection=image,
         half_data_norm=half_square(image),
-        model=ImageModel(phase, Nothing(), one, 0 * one),
+        model=ImageModel(phase, Nothing(), one, 0 * one, signed=False),
         inverse_variance=one / sigma**2,
         n_chains=n_chains,
         chunk=1000,
