@@ -21,7 +21,9 @@ class StreamSummary:
     counts: dict[ImageKind, int] = field(default_factory=lambda: dict.fromkeys(ImageKind, 0))
     labelled: list[str] = field(default_factory=list)
     """A line for each fallback, each all-zero image, each image that its time limit stopped, and each slice
-    whose uncertainty is missing or not to be relied on."""
+    whose uncertainty is missing."""
+    rough: list[str] = field(default_factory=list)
+    """A line for each slice whose uncertainty was sent but is too roughly known to be relied on."""
     seconds: float = 0.0
     """Spent in reconstructions."""
     n_sampled: int = 0
@@ -47,7 +49,8 @@ class StreamSummary:
         self.sampling_seconds += sampled.seconds
         # Of an image of zeros it is told already.
         if not sampled.is_reliable and sampled.outcome is not PosteriorOutcome.ALL_ZERO:
-            self.labelled.append(f"{sampled.finished.slice.context.label()}: {describe_sampled(sampled)}")
+            lines = self.labelled if sampled.images() is None else self.rough
+            lines.append(f"{sampled.finished.slice.context.label()}: {describe_sampled(sampled)}")
 
     def add_not_sampled(self, context: ScanContext, reason: str) -> None:
         """Take note of a slice whose posterior is not even tried."""

@@ -26,6 +26,8 @@ class Received:
     n_images: int = 0
     labelled: list[str] = field(default_factory=list)
     """A line for each image that is labelled as no ordinary reconstruction, and each text from the server."""
+    rough: list[str] = field(default_factory=list)
+    """A line for each uncertainty image that is not to be relied on."""
 
 
 def send_and_keep(
@@ -58,7 +60,7 @@ def send_and_keep(
         for reply in send_scan(messages, host, port):
             if isinstance(reply, Image):
                 received.n_images += 1
-                received.labelled += _label(reply, received.n_images)
+                _take_note(received, reply)
                 images.append_image(reply)
                 if pictures is not None:
                     pictures.add(reply)
@@ -78,9 +80,11 @@ def _counted(messages: Iterable[Message], on_readout: Callable[[], None]) -> Ite
         yield message
 
 
-def _label(image: Image, number: int) -> list[str]:
-    """Return the image's comment where its meta says that it, or its uncertainty, is not to be relied on."""
+def _take_note(received: Received, image: Image) -> None:
+    """Keep the comment of an image whose meta says that it, or its uncertainty, is not to be relied on."""
     meta = read_meta(image)
-    if meta.get("EBM_Image", ORDINARY[0]) in ORDINARY and meta.get("EBM_Posterior", RELIABLE[0]) in RELIABLE:
-        return []
-    return [f"image {number}: {meta.get('ImageComments', meta['EBM_Image'])}"]
+    line = f"image {received.n_images}: {meta.get('ImageComments', meta.get('EBM_Image'))}"
+    if meta.get("EBM_Image", ORDINARY[0]) not in ORDINARY:
+        received.labelled.append(line)
+    elif meta.get("EBM_Posterior", RELIABLE[0]) not in RELIABLE:
+        received.rough.append(line)

@@ -126,7 +126,7 @@ def send(
             on_readout=progress.readout,
         )
     typer.echo(f"{out}: {received.n_images} image{'' if received.n_images == 1 else 's'}")
-    for line in received.labelled:
+    for line in (*received.labelled, *received.rough):
         typer.echo(f"  {line}")
     if received.labelled:
         raise typer.Exit(LABELLED)

@@ -12,7 +12,7 @@ from gadget.settings import Settings, load_settings
 
 LABELLED = 3
 """Exit code: done, but at least one image is a fallback, all zero, or was stopped by its time limit, or its
-uncertainty is missing or not to be relied on."""
+uncertainty is missing."""
 
 Scan = Annotated[
     Path, typer.Argument(metavar="SCAN.h5", help="Recorded scan, ISMRMRD HDF5. It is only read.", exists=True)

@@ -51,7 +51,8 @@ def replay(
     complete, not before.
 
     Exit code: 0 done; 1 failed; 2 misuse; 3 done, but at least one image is a fallback, all zero, or was
-    stopped by its time limit, or its uncertainty is missing or too roughly known to be relied on.
+    stopped by its time limit, or its uncertainty is missing. Uncertainty that is too roughly known to be
+    relied on is printed, logged, and said in the images' comments; the exit code stays 0.
     """
     settings = settings_of(
         config,

@@ -14,5 +14,5 @@ def print_summary(out: Path, summary: StreamSummary) -> None:
     if summary.n_sampled:
         sampling = f", uncertainty of {summary.n_sampled}, {summary.sampling_seconds:.1f} s of sampling"
     typer.echo(f"{out}: {images}, {summary.seconds:.1f} s of reconstruction{sampling}")
-    for line in summary.labelled:
+    for line in (*summary.labelled, *summary.rough):
         typer.echo(f"  {line}")

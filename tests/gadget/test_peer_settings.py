@@ -143,11 +143,11 @@ def test_a_peer_may_shorten_the_time_limit_or_set_one():
 @pytest.mark.parametrize(
     ("key", "allowed", "too_much", "limit"),
     [
-        ("time_limit_s", "20", "21", "20 s per slice"),
-        ("time_limit_s", "1.5", "null", "20 s per slice"),
-        ("chains", "2", "5", "4"),
-        ("warmup", "0", "61", "60"),
-        ("draws", "100", "101", "100"),
+        ("time_limit_s", "30", "31", "30 s per slice"),
+        ("time_limit_s", "1.5", "null", "30 s per slice"),
+        ("chains", "1", "3", "2"),
+        ("warmup", "0", "41", "40"),
+        ("draws", "100", "1001", "1000"),
         ("thin", "1", "2", "1"),
     ],
 )

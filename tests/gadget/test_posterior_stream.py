@@ -454,7 +454,8 @@ def test_what_cannot_be_relied_on_is_said_everywhere(tmp_path, caplog, outcome):
         assert meta["ImageComments"].endswith(f"4 x 3 draws; NOT RELIABLE: {outcome.value}")
         assert (meta["EBM_Posterior"], meta["EBM_PosteriorOutcome"]) == (outcome.name, outcome.value)
     assert meta_of(answers[0])["ImageComments"] == "gadgetron-ebm"
-    assert summary.labelled == [f"slice 0: uncertainty NOT RELIABLE, {outcome.value}"]
+    assert summary.rough == [f"slice 0: uncertainty NOT RELIABLE, {outcome.value}"]
+    assert summary.labelled == []
     (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert record.getMessage() == (
         f"slice 0: uncertainty NOT RELIABLE, {outcome.value}; 4 x 3 draws (kinetic), worst R-hat 1.031, "
@@ -468,7 +469,8 @@ def test_enough_draws_in_time_need_no_label(tmp_path):
 
     answers = run(scan_messages(tmp_path, n_slices=1), script, summary=summary)
 
-    assert (summary.labelled, summary.n_sampled, summary.sampling_seconds) == ([], 1, 6.0)
+    assert (summary.labelled, summary.rough) == ([], [])
+    assert (summary.n_sampled, summary.sampling_seconds) == (1, 6.0)
     assert meta_of(answers[1])["EBM_Posterior"] == "OUT_OF_TIME"
     assert "NOT RELIABLE" not in meta_of(answers[1])["ImageComments"]
 
@@ -622,4 +624,4 @@ def test_zeros_and_pure_noise_have_finite_labelled_uncertainty(tmp_path):
         *["ALL_ZERO"] * 2,
         *["NOT_MIXED"] * 2,
     ]
-    assert len(summary.labelled) == 2
+    assert (len(summary.labelled), len(summary.rough)) == (1, 1)

@@ -101,8 +101,9 @@ def test_uncertainty_over_tcp_is_that_of_a_replay_and_labels_are_told(tmp_path):
         received = send(scan, tmp_path / "sent.h5", port, png=tmp_path / "png")
 
     assert received.n_images == 6
-    assert len(received.labelled) == 2
-    assert all("NOT RELIABLE: too short" in line for line in received.labelled)
+    assert received.labelled == []
+    assert len(received.rough) == 2
+    assert all("NOT RELIABLE: too short" in line for line in received.rough)
     assert "posterior_0002_slice_1.png" in {path.name for path in (tmp_path / "png").iterdir()}
     with h5py.File(tmp_path / "replay.h5") as one, h5py.File(tmp_path / "sent.h5") as other:
         assert set(one["dataset"]) == set(other["dataset"]) == {"xml", "image_1", "image_2", "image_3"}
