@@ -45,7 +45,8 @@ from reconlib.posterior.target import Evaluation, Target
 LANGEVIN_STEP = 0.35
 """zeta L"""
 KINETIC_STEP, KINETIC_FRICTION = 1.4, 0.1
-"""h sqrt(L) and gamma h: most effective draws per second on simulated scans of validation images."""
+"""h sqrt(L) and gamma h. On a simulated scan of a validation image, 160 steps of 2 chains: R-hat 1.36,
+1.67 with 1.0 and 0.2; 1.34 with 1.8 and 0.1, which is near the limit of 2."""
 REFLECTED_STEP, REFLECTED_FRICTION = 0.5, 0.5
 """The same where the target reflects. Long steps bounce at a wall against which E presses, and heat there."""
 MALA_ACCEPTANCE = 0.574
