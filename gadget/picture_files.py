@@ -54,6 +54,7 @@ class PictureFolder:
                 _values(reconstruction),
                 _values(mean),
                 _values(std),
+                comment=str(read_meta(std).get("ImageComments", "")),
                 pixel_mm=_pixel_mm(image),
                 overwrite=self._overwrite,
             )

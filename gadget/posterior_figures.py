@@ -20,10 +20,11 @@ def save_posterior(
     mean: Magnitude,
     std: Magnitude,
     *,
+    comment: str = "",
     pixel_mm: tuple[float, float] = (1.0, 1.0),
     overwrite: bool = True,
 ) -> None:
-    """Save reconstruction and posterior (y, x), all in the same units, side by side.
+    """Save reconstruction and posterior (y, x), all in the same units, side by side, under the comment.
 
     The reconstruction and the mean share a window. The standard deviation stands in the units of the image,
     and once more relative to the mean, where that is bright enough; colour bars give the numbers.
@@ -54,4 +55,5 @@ def save_posterior(
         bar.ax.tick_params(labelsize=7)
         bar.ax.ticklabel_format(axis="x", style="sci", scilimits=(-3, 4))
         bar.ax.xaxis.get_offset_text().set_fontsize(7)
+    figure.suptitle(comment, fontsize=8, wrap=True)
     save_figure(path, figure, overwrite)
