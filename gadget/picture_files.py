@@ -7,8 +7,10 @@ from numpy.typing import NDArray
 
 from gadget.errors import FileError
 from gadget.figures import save_image
+from gadget.finished_slice import FinishedSlice
 from gadget.posterior_figures import save_posterior
 from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
+from gadget.typicality_figures import save_typicality
 from gadget.wire.messages import Image
 
 POSTERIOR = (POSTERIOR_MEAN.name, POSTERIOR_STD.name)
@@ -60,6 +62,21 @@ class PictureFolder:
             )
             # They come in order: whoever is still incomplete before this one has no posterior.
             self._incomplete = {other: kept for other, kept in self._incomplete.items() if other > index}
+
+    def add_typicality(self, finished: FinishedSlice) -> None:
+        """Save where an image is unusual, ``typicality_0001_slice_3.png``, if its prior can tell."""
+        found = finished.result.typicality
+        if found is None or found.region_map is None:
+            return
+        index, context = int(finished.image.header["image_index"]), finished.slice.context
+        (n_x, n_y), (fov_x, fov_y) = context.grid_matrix, context.grid_fov_mm
+        save_typicality(
+            self._path(f"typicality_{index:04d}_slice_{context.slice}.png"),
+            np.abs(finished.result.image),
+            found,
+            pixel_mm=(fov_y / n_y, fov_x / n_x),
+            overwrite=self._overwrite,
+        )
 
     def _path(self, name: str) -> Path:
         try:

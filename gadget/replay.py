@@ -40,7 +40,8 @@ def replay(
         Where to keep the estimated coil maps, on the grid of the assembled k-space (after prewhitening).
         Slices whose image is a fallback have none.
     png
-        A folder, made where it is missing, for a picture of each image and one of its uncertainty.
+        A folder, made where it is missing, for pictures of each image: itself, its uncertainty, and where it
+        is unusual under a local prior.
     on_readout, on_slice
         Called for each readout that is read, and for each image that is made.
 
@@ -59,6 +60,8 @@ def replay(
         def keep(finished: FinishedSlice) -> None:
             if maps is not None and finished.result.coils is not None:
                 maps.append_coils(finished.result.coils, finished.image.header)
+            if pictures is not None:
+                pictures.add_typicality(finished)
             on_slice(finished)
 
         messages = _watched(read_scan(scan, group), [file for file in (images, maps) if file], on_readout)

@@ -1,6 +1,7 @@
 """Effective draws per second of each sampler, and the time until the chains agree, with the shipped prior."""
 
 import math
+import time
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from reconlib.simulation.scan import simulate_head_scan
 from reconlib.simulation.scan_settings import ScanSettings
 
 N_THREADS = 2
-LIMIT_S = 300.0
+LIMIT_CPU_S = 500.0
 AGREED = 1.05
 """The R-hat at which a sampler may stop."""
 CHECK_EVERY = 20
@@ -42,12 +43,13 @@ def reconstruction(slice_of_head: KSpace, prior: Prior) -> Reconstruction:
 def test_sampling_of_256_by_256_with_8_coils(
     benchmark: Any, slice_of_head: KSpace, reconstruction: Reconstruction, prior: Prior, sampler: SamplerName
 ) -> None:
-    """60 steps of warm-up; the time includes them and the search for the step size."""
+    """60 steps of warm-up; the time, that of the processor, includes them and the search for the step."""
     threads = torch.get_num_threads()
     torch.set_num_threads(N_THREADS)
     found: dict[str, float] = {}
 
     def sample() -> None:
+        started = time.process_time()
         run = PosteriorRun(
             slice_of_head,
             reconstruction,
@@ -58,12 +60,14 @@ def test_sampling_of_256_by_256_with_8_coils(
             if run.n_kept % CHECK_EVERY or not run.n_kept:
                 continue
             result = run.result()
+            cpu = time.process_time() - started
             agreed = result.worst_rhat[0] < AGREED
-            if agreed or result.seconds > LIMIT_S:
+            if agreed or cpu > LIMIT_CPU_S:
                 found["seconds"] = result.seconds
-                found["effective draws per second"] = result.smallest_ess[0] / result.seconds
+                found["CPU seconds"] = cpu
+                found["effective draws per CPU second"] = result.smallest_ess[0] / cpu
                 found["R-hat"] = result.worst_rhat[0]
-                found[f"seconds to R-hat {AGREED}"] = result.seconds if agreed else math.inf
+                found[f"CPU seconds to R-hat {AGREED}"] = cpu if agreed else math.inf
                 found["steps"] = run.n_done
                 return
 
