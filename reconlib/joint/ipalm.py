@@ -21,7 +21,8 @@ Three things differ from the algorithm as printed:
   and L_S stays below about the largest :math:`|x|^2`.
 * The inertia of the image block is limited, since the gradient of a prior that is evaluated with noise on the
   image is noisy. That of the coil block starts anew when the step turns against the last one (O'Donoghue and
-  Candes, Found Comput Math 15:715, 2015); without that the maps oscillate where mu F is strong.
+  Candes, Found Comput Math 15:715, 2015); without that the maps oscillate where mu F is strong. In long runs
+  the coil step falls (``coil_iterations``).
 
 Every slice has its own steps and stops on its own; a slice's result does not depend on its neighbours in
 the batch.
@@ -39,6 +40,12 @@ from reconlib.joint.data_consistency import DataConsistency, half_square, normal
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
 from reconlib.operators.sense import root_sum_of_squares
+
+
+COIL_HALF_LIFE = 10
+"""Iterations in which a falling coil step halves."""
+MOST_COIL_HALVINGS = 20.0
+"""So that the step stays a number; the maps rest by then."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +69,10 @@ class IpalmSettings:
     """The data term's own constant: the operator's norm is 1. Below it inertia amplifies."""
     smallest_coil_lipschitz: float = 1.0
     """About the curvature of H where the scaled image is 1. Below it inertia makes the maps oscillate."""
+    coil_iterations: int = 100
+    """From here on the coil step halves every 10 iterations, so that the maps settle. Maps that go on at full
+    step smooth themselves away from the truth: on simulated scans of heads the image lost 0.4 to 1.7 dB
+    between iterations 100 and 300."""
     gradient_noise_std: float = 0.0
     """The prior is evaluated at the image plus noise of this size, drawn anew each iteration."""
     symmetric_views: bool = False
@@ -197,7 +208,9 @@ def ipalm(
             symmetric=settings.symmetric_views,
         )
         change, prior_value = _image_step(data, image_model, state, inertia, view, settings)
-        data_value = _coil_step(data, coil_energy, state, settings)
+        n_halvings = (iteration - settings.coil_iterations) / COIL_HALF_LIFE
+        slowdown = 2.0 ** min(max(0.0, n_halvings), MOST_COIL_HALVINGS)
+        data_value = _coil_step(data, coil_energy, state, slowdown, settings)
         iteration += 1
         energy = data_value + prior_value + coil_energy.value(state.coils)
         recorder.put(
@@ -275,9 +288,13 @@ def _image_step(
 
 
 def _coil_step(
-    data: DataConsistency, coil_energy: ProximableEnergy, state: _State, settings: IpalmSettings
+    data: DataConsistency,
+    coil_energy: ProximableEnergy,
+    state: _State,
+    slowdown: float,
+    settings: IpalmSettings,
 ) -> Tensor:
-    """Advance the maps; return the data term (slice,)."""
+    """Advance the maps by a step 1 / (slowdown L); return the data term (slice,)."""
     if not settings.estimate_coils:
         directions, _ = normalise_coils(state.coils)
         return half_square(data.residual(state.image, directions))
@@ -289,6 +306,7 @@ def _coil_step(
     gradient = data.coil_gradient(state.image, directions, magnitude, backprojection)
 
     def attempt(lipschitz: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        lipschitz = slowdown * lipschitz
         new = coil_energy.prox(point - gradient / _as_step(lipschitz), 1 / lipschitz)
         turn = (normalise_coils(new)[0] - directions) * state.image
         moved = data.fourier.forward(turn)

@@ -23,7 +23,8 @@ def model_of(phase, n_slices: int = 1, weight: float = 1 / 32, imaginary: float 
 
 
 def run(problem: SmallProblem, model: ImageModel, *, data=None, coils=None, smoothness=0.1, **settings):
-    """Run from the paper's start; ``coils`` replaces the start's maps."""
+    """Run from the paper's start, coil steps never falling; ``coils`` replaces the start's maps."""
+    settings = {"coil_iterations": 1_000_000, **settings}
     data = data or problem.data
     image, maps = problem.start()
     return ipalm(
@@ -188,7 +189,7 @@ def run_coils_alone(problem: SmallProblem, smoothness: float, **settings) -> Ipa
         CoilSmoothness(smoothness),
         initial_image=problem.image,
         initial_coils=problem.start()[1],
-        settings=IpalmSettings(iterations=250, max_backtracks=40, **settings),
+        settings=IpalmSettings(iterations=250, max_backtracks=40, coil_iterations=1_000_000, **settings),
         generator=torch.Generator().manual_seed(1),
     )
     torch.testing.assert_close(result.image, problem.image, atol=1e-6, rtol=0)
@@ -283,3 +284,20 @@ def test_gradient_noise_comes_from_the_generator():
     )
     assert torch.equal(first, second)
     assert not torch.allclose(first, none, atol=1e-4)
+
+
+def test_the_coil_step_halves_every_10_iterations_from_where_it_is_told():
+    """Without inertia, from one point: the first step of maps whose step has fallen 0, 1 and 2 times."""
+    problem = small_problem()
+    model = model_of("real")
+
+    def first_change(coil_iterations: int) -> torch.Tensor:
+        moved = run(
+            problem, model, iterations=1, inertia=False, smoothness=1e-6, coil_iterations=coil_iterations
+        )
+        return moved.coils - problem.start()[1]
+
+    full, half, quarter = (first_change(n) for n in (0, -10, -20))
+    torch.testing.assert_close(half, full / 2, rtol=0, atol=0.02 * float(full.abs().max()))
+    torch.testing.assert_close(quarter, full / 4, rtol=0, atol=0.02 * float(full.abs().max()))
+    assert float(full.abs().max()) > 1e-3

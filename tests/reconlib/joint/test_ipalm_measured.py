@@ -41,9 +41,9 @@ def test_three_hundred_iterations_stay_alive_and_near_their_best(name, prior_nam
     quality: list[float] = []
     coil_step = ipalm._coil_step
 
-    def watched(data, coil_energy, state, settings):
+    def watched(data, coil_energy, state, *others):
         quality.append(float(psnr_after_scale_fit(state.image.abs(), reference)))
-        return coil_step(data, coil_energy, state, settings)
+        return coil_step(data, coil_energy, state, *others)
 
     monkeypatch.setattr(ipalm, "_coil_step", watched)
     result = reconstruct(scan, prior=prior, settings=ReconstructionSettings(iterations=300))
