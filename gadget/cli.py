@@ -17,6 +17,7 @@ from gadget.commands.network import send, serve
 from gadget.commands.prior_packages import prior_app
 from gadget.commands.reconstruction import replay
 from gadget.commands.sampling import sample
+from gadget.commands.scan_inspection import inspect
 from gadget.commands.simulation import simulate
 from gadget.commands.training import train
 from gadget.errors import GadgetError
@@ -31,7 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="MR reconstruction with energy-based priors, for files, MRD servers and Gadgetron.",
 )
-for command in (demo, replay, serve, send, simulate, train, sample, evaluate):
+for command in (demo, replay, inspect, serve, send, simulate, train, sample, evaluate):
     app.command()(command)
 app.command("check-config")(check_config)
 app.add_typer(prior_app, name="prior")

@@ -1,6 +1,15 @@
-"""Recorded scans: ISMRMRD HDF5 files, read into messages. They are opened for reading only, never changed."""
+"""Recorded scans: ISMRMRD HDF5 files, read into messages. They are opened for reading only, never changed.
+
+What a scan is: an HDF5 group (``dataset``, unless another is asked for) with the XML header in ``xml``, the
+readouts in ``data`` (records of ``head``, ``traj`` and ``data``), and sometimes ``waveforms``. A file may
+hold several such groups, and others with images or arrays.
+
+Every fault of a file leads to an error of this project: :class:`FileError` where the file cannot be read
+(on), :class:`ScanError` where what is read is no scan, or contradicts itself.
+"""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +18,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gadget.errors import FileError, ScanError
+from gadget.scan_groups import (
+    elsewhere,
+    fields_of,
+    is_image_series,
+    is_list_of_readouts,
+    name_of,
+    names_in,
+    opened,
+    reading,
+    required,
+    scan_group,
+)
 from gadget.wire.headers import ACQUISITION_HEADER, WAVEFORM_HEADER
 from gadget.wire.messages import (
     TEXT_ENCODING,
@@ -21,7 +42,54 @@ from gadget.wire.messages import (
 )
 
 READOUTS_AT_ONCE = 256
-"""Readouts that are held in memory at a time."""
+"""Readouts that are held in memory at a time, at most."""
+BYTES_AT_ONCE = 64 * 2**20
+"""Where readouts are long, fewer of them are held, so that they take about this much."""
+FIRST_BLOCK = 16
+"""Readouts that are read before anything is known about their length."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReadoutBlock:
+    """Readouts that lie one after another in a file."""
+
+    path: Path
+    first: int
+    """Number of the first one in the file, from 0."""
+    headers: NDArray[Any]
+    """ACQUISITION_HEADER (readout,)."""
+    samples: NDArray[Any]
+    """One array per readout: real and imaginary parts, as they are stored."""
+    points: NDArray[Any]
+    """One array of trajectory values per readout, as they are stored."""
+
+    def __len__(self) -> int:
+        return len(self.headers)
+
+    def acquisition(self, number: int) -> Acquisition:
+        """Return a readout of this block, counted from 0.
+
+        Raises
+        ------
+        ScanError
+            Its header and its samples contradict each other, or the samples are no numbers.
+        """
+        header = self.headers[number]
+        n_channels, n_samples = int(header["active_channels"]), int(header["number_of_samples"])
+        n_dims = int(header["trajectory_dimensions"])
+        name = f"Readout {self.first + number} of {self.path}"
+        values, points = _floats(self.samples[number], name), _floats(self.points[number], name)
+        if values.size != 2 * n_channels * n_samples or points.size != n_dims * n_samples:
+            raise ScanError(
+                f"{name} has {values.size} values and {points.size} trajectory values; "
+                f"its header says {n_channels} channels, {n_samples} samples and {n_dims} trajectory "
+                "dimensions."
+            )
+        return Acquisition(
+            header=header,
+            trajectory=points.reshape(n_samples, n_dims),
+            data=values.view(np.complex64).reshape(n_channels, n_samples),
+        )
 
 
 def read_scan(path: Path, group: str = "dataset") -> Iterator[Message]:
@@ -30,15 +98,18 @@ def read_scan(path: Path, group: str = "dataset") -> Iterator[Message]:
     Waveforms come before the first readout that has their time stamp or a later one.
     """
     with open_scan(path) as file:
-        folder = _group(file, path, group)
-        yield ScanHeader(_xml(folder, path, group))
-        waveforms = _waveforms(folder, path)
+        folder = scan_group(file, path, group)
+        yield ScanHeader(header_text(folder, path))
+        waveforms = read_waveforms(folder, path)
         waiting = next(waveforms, None)
-        for acquisition in _acquisitions(folder, path, group):
-            while waiting and waiting.header["time_stamp"] <= acquisition.header["acquisition_time_stamp"]:
-                yield waiting
-                waiting = next(waveforms, None)
-            yield acquisition
+        for block in read_readouts(folder, path):
+            for number in range(len(block)):
+                acquisition = block.acquisition(number)
+                now = acquisition.header["acquisition_time_stamp"]
+                while waiting and waiting.header["time_stamp"] <= now:
+                    yield waiting
+                    waiting = next(waveforms, None)
+                yield acquisition
         if waiting:
             yield waiting
             yield from waveforms
@@ -48,98 +119,168 @@ def read_scan(path: Path, group: str = "dataset") -> Iterator[Message]:
 def count_readouts(path: Path, group: str = "dataset") -> int:
     """Return the number of readouts of a recorded scan."""
     with open_scan(path) as file:
-        return int(_readouts(_group(file, path, group), path, group).shape[0])
+        return int(_readouts(scan_group(file, path, group), path).shape[0])
 
 
 def open_scan(path: Path) -> h5py.File:
     """Open an HDF5 file for reading, also one in a folder that cannot be written to."""
     try:
-        if path.is_file() and not h5py.is_hdf5(path):
-            raise FileError(f"{path} is not an HDF5 file; a scan is needed in the ISMRMRD format (.h5).")
+        if path.is_file():
+            with path.open("rb"):
+                pass  # what h5py says of a file that may not be read is of no use
+            if not h5py.is_hdf5(path):
+                raise FileError(
+                    f"{path} is not an HDF5 file; a scan is needed in the ISMRMRD format (.h5). Convert a "
+                    "scanner's own files first, with siemens_to_ismrmrd for example."
+                )
         return h5py.File(path, "r", locking="best-effort")
-    except OSError as error:
+    except (OSError, RuntimeError) as error:
         raise FileError(f"Cannot read {path}: {error}.") from error
 
 
-def _group(file: h5py.File, path: Path, group: str) -> h5py.Group:
-    found = file.get(group)
-    if isinstance(found, h5py.Group):
-        return found
-    groups = sorted(name for name, item in file.items() if isinstance(item, h5py.Group))
-    there = f"it has {', '.join(groups)}" if groups else "it has no groups at all"
-    raise FileError(f"{path} has no group '{group}'; {there}. Choose one with --group.")
+def header_text(folder: h5py.Group, path: Path) -> str:
+    """Return the XML header of a scan. It holds patient data: never log it."""
+    where = f"{name_of(folder)}/xml"
+    stored = required(folder, "xml", path)
+    with reading(path, f"the XML header '{where}'"):
+        is_empty = not isinstance(stored, h5py.Dataset) or not stored.size
+    if is_empty:
+        raise ScanError(
+            f"{path} has no XML header '{where}'; a scan cannot be laid out without one.{elsewhere(folder)}"
+        )
+    with reading(path, f"the XML header '{where}'"):
+        xml = stored[()] if stored.shape == () else stored[(0,) * stored.ndim]
+    if isinstance(xml, np.bytes_ | bytes):
+        return bytes(xml).decode(TEXT_ENCODING, TEXT_ERRORS)
+    if isinstance(xml, str):
+        return xml
+    raise ScanError(
+        f"The XML header '{where}' of {path} is no text, but {stored.dtype}. Check the converter."
+    )
 
 
-def _xml(folder: h5py.Group, path: Path, group: str) -> str:
-    stored = folder.get("xml")
-    if not isinstance(stored, h5py.Dataset) or stored.size == 0:
-        raise ScanError(f"{path} has no XML header '{group}/xml'; a scan cannot be laid out without one.")
-    xml = stored[()] if stored.shape == () else stored[0]
-    return xml.decode(TEXT_ENCODING, TEXT_ERRORS) if isinstance(xml, bytes) else str(xml)
-
-
-def _readouts(folder: h5py.Group, path: Path, group: str) -> h5py.Dataset:
-    stored = folder.get("data")
-    if not isinstance(stored, h5py.Dataset) or stored.size == 0:
-        raise ScanError(f"{path} has no acquisitions in '{group}/data': there is nothing to reconstruct.")
-    if stored.ndim != 1 or not {"head", "traj", "data"} <= set(stored.dtype.names or ()):
-        raise ScanError(f"'{group}/data' of {path} is no list of ISMRMRD acquisitions (head, traj, data).")
-    return stored
-
-
-def _acquisitions(folder: h5py.Group, path: Path, group: str) -> Iterator[Acquisition]:
-    for index, row in _rows(_readouts(folder, path, group), path):
-        header = _header(row["head"], ACQUISITION_HEADER, path)
-        n_channels, n_samples = int(header["active_channels"]), int(header["number_of_samples"])
-        n_dims = int(header["trajectory_dimensions"])
-        values = np.ascontiguousarray(row["data"], dtype=np.float32)
-        points = np.ascontiguousarray(row["traj"], dtype=np.float32)
-        if values.size != 2 * n_channels * n_samples or points.size != n_dims * n_samples:
-            raise ScanError(
-                f"Readout {index} of {path} has {values.size} values and {points.size} trajectory values; "
-                f"its header says {n_channels} channels, {n_samples} samples and {n_dims} trajectory "
-                "dimensions."
-            )
-        yield Acquisition(
-            header=header,
-            trajectory=points.reshape(n_samples, n_dims),
-            data=values.view(np.complex64).reshape(n_channels, n_samples),
+def read_readouts(folder: h5py.Group, path: Path) -> Iterator[ReadoutBlock]:
+    """Yield the readouts of a scan, block by block."""
+    for first, rows in _blocks(_readouts(folder, path), path):
+        yield ReadoutBlock(
+            path=path,
+            first=first,
+            headers=_headers(rows["head"], ACQUISITION_HEADER, path),
+            samples=rows["data"],
+            points=rows["traj"],
         )
 
 
-def _waveforms(folder: h5py.Group, path: Path) -> Iterator[Waveform]:
-    stored = folder.get("waveforms")
-    if not isinstance(stored, h5py.Dataset):
+def read_waveforms(folder: h5py.Group, path: Path) -> Iterator[Waveform]:
+    """Yield the waveforms of a scan; it may have none."""
+    stored = opened(folder, "waveforms")
+    if stored is None:
         return
-    for index, row in _rows(stored, path):
-        header = _header(row["head"], WAVEFORM_HEADER, path)
-        shape = int(header["channels"]), int(header["number_of_samples"])
-        values = np.ascontiguousarray(row["data"], dtype=np.uint32)
-        if values.size != shape[0] * shape[1]:
-            raise ScanError(f"Waveform {index} of {path} has {values.size} values, its header says {shape}.")
-        yield Waveform(header=header, data=values.reshape(shape))
+    where = f"'{name_of(folder)}/waveforms' of {path}"
+    if not isinstance(stored, h5py.Dataset) or not {"head", "data"} <= fields_of(stored):
+        raise ScanError(f"{where} is no list of ISMRMRD waveforms (head, data).")
+    for first, rows in _blocks(stored, path):
+        headers = _headers(rows["head"], WAVEFORM_HEADER, path)
+        for index, (header, values) in enumerate(zip(headers, rows["data"], strict=True), first):
+            shape = int(header["channels"]), int(header["number_of_samples"])
+            name = f"Waveform {index} of {path}"
+            if not np.issubdtype(np.asarray(values).dtype, np.integer):
+                raise ScanError(f"{name} holds {np.asarray(values).dtype}; whole numbers are needed.")
+            if values.size != shape[0] * shape[1]:
+                raise ScanError(f"{name} has {values.size} values, its header says {shape}.")
+            yield Waveform(header=header, data=np.ascontiguousarray(values, np.uint32).reshape(shape))
 
 
-def _rows(stored: h5py.Dataset, path: Path) -> Iterator[tuple[int, Any]]:
-    for start in range(0, stored.shape[0], READOUTS_AT_ONCE):
-        try:
-            block = stored[start : start + READOUTS_AT_ONCE]
-        except OSError as error:
-            raise FileError(
-                f"{path} cannot be read on from entry {start} of {stored.name}: {error}."
-            ) from error
-        yield from enumerate(block, start)
+def _readouts(folder: h5py.Group, path: Path) -> h5py.Dataset:
+    where = f"{name_of(folder)}/data"
+    stored = required(folder, "data", path)
+    if is_image_series(folder):
+        raise ScanError(f"'{name_of(folder)}' of {path} holds images, not readouts.{elsewhere(folder)}")
+    with reading(path, f"'{where}'"):
+        is_empty = not isinstance(stored, h5py.Dataset) or not stored.size
+    if is_empty:
+        series = [name for name in names_in(folder) if is_image_series(opened(folder, name))]
+        images = f" It holds images ({', '.join(series)})." if series else ""
+        raise ScanError(
+            f"{path} has no acquisitions in '{where}': there is nothing to reconstruct.{images}"
+            f"{elsewhere(folder)}"
+        )
+    if not is_list_of_readouts(stored):
+        raise ScanError(f"'{where}' of {path} is no list of ISMRMRD acquisitions (head, traj, data).")
+    return stored
 
 
-def _header(stored: Any, wanted: np.dtype[Any], path: Path) -> Any:
-    """Copy a header record field by field by name; layouts differ in padding and in byte order."""
-    names = stored.dtype.names or ()
-    missing = [name for name in wanted.names or () if name not in names]
+def _blocks(stored: h5py.Dataset, path: Path) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the entries of a list, block by block, with the number of the first."""
+    if not _is_laid_out(stored.dtype):
+        raise FileError(
+            f"Cannot read '{stored.name.strip('/')}' of {path}: the fields of its records overlap. "
+            "The file is damaged."
+        )
+    start, n_entries = 0, FIRST_BLOCK
+    while start < stored.shape[0]:
+        with reading(path, f"the entries from {start} on in '{stored.name.strip('/')}'"):
+            block = stored[start : start + n_entries]
+        yield start, block
+        start += len(block)
+        largest = max(np.asarray(values).nbytes for values in block["data"])
+        n_entries = max(1, min(READOUTS_AT_ONCE, BYTES_AT_ONCE // max(largest, 1)))
+
+
+def _is_laid_out(dtype: np.dtype[Any]) -> bool:
+    """Whether no two fields of a record share bytes; HDF5 crashes where it converts such records."""
+    if dtype.names is None:
+        return True
+    end = 0
+    for part, offset in sorted(
+        ((kind, at) for kind, at, *_ in (dtype.fields or {}).values()), key=lambda f: f[1]
+    ):
+        if offset < end or not _is_laid_out(part.base):
+            return False
+        end = offset + part.itemsize
+    return end <= dtype.itemsize
+
+
+def _floats(stored: Any, name: str) -> NDArray[np.float32]:
+    """Return stored samples as pairs of real and imaginary part, or points: one run of float32.
+
+    Files hold float32; complex numbers, and records of two numbers, as others write them, are taken as well.
+    """
+    values = np.ascontiguousarray(stored)
+    if values.dtype.names is not None and len(values.dtype.names) == 2:
+        values = np.stack([values[part] for part in values.dtype.names], axis=-1)
+    if np.iscomplexobj(values):
+        return values.astype(np.complex64).reshape(-1).view(np.float32)
+    if values.size and not (np.issubdtype(values.dtype, np.number)):
+        raise ScanError(f"{name} holds {values.dtype} where numbers are needed. Check the converter.")
+    return values.astype(np.float32, copy=False).reshape(-1)
+
+
+def _headers(stored: NDArray[Any], wanted: np.dtype[Any], path: Path) -> NDArray[Any]:
+    """Copy header records field by field by name; layouts differ in order, padding and byte order."""
+    headers = np.zeros(stored.shape, dtype=wanted)
+    missing = _copy_fields(stored, headers, path)
     if missing:
         raise ScanError(
             f"Headers in {path} have no {', '.join(missing)}; they are not ISMRMRD headers of version 1."
         )
-    header: NDArray[Any] = np.zeros((), dtype=wanted)
-    for name in wanted.names or ():
-        header[name] = stored[name]
-    return header[()]
+    return headers
+
+
+def _copy_fields(stored: NDArray[Any], headers: NDArray[Any], path: Path) -> list[str]:
+    """Copy what is there; return the names of the fields that are missing."""
+    missing = []
+    for name in headers.dtype.names or ():
+        if name not in (stored.dtype.names or ()):
+            missing.append(name)
+        elif headers.dtype[name].names is not None:
+            missing += [f"{name}.{lower}" for lower in _copy_fields(stored[name], headers[name], path)]
+        else:
+            try:
+                headers[name] = stored[name]
+            except (ValueError, TypeError) as error:
+                raise ScanError(
+                    f"The header field {name} in {path} holds {stored.dtype[name]}; "
+                    f"{headers.dtype[name]} is needed. Check the converter."
+                ) from error
+    return missing

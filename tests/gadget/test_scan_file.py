@@ -137,7 +137,7 @@ def test_a_missing_group_is_refused_with_those_that_are_there(tmp_path):
     path = write_scan(tmp_path / "scan.h5", [readout(0)], group="b")
     write_scan(path, [readout(0)], group="a")
 
-    with pytest.raises(FileError, match=r"has no group 'dataset'; it has a, b\. Choose one with --group"):
+    with pytest.raises(FileError, match=r"has no group 'dataset'; it has the scans a, b\. Choose one with"):
         next(read_scan(path))
 
 
