@@ -166,6 +166,8 @@ def _allowed(field: FieldInfo) -> str:
             str(choice).lower() if isinstance(choice, bool) else choice for choice in get_args(annotation)
         ]
         text = choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
+    elif get_origin(annotation) is list:
+        text = "a list of any of " + ", ".join(get_args(get_args(annotation)[0]))
     else:
         names: dict[Any, str] = {
             bool: "true or false",

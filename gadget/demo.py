@@ -73,7 +73,7 @@ def run_demo(
             on_slice()
             images[method].append(finished.image.data[0, 0])
             if method == TOTAL_VARIATION:
-                start = zero_filled(finished.slice.kspace).numpy()[0, 0]
+                start = zero_filled(finished.kspace).numpy()[0, 0]
                 images[ZERO_FILLED].append(np.abs(to_recon_grid(start, finished.slice.context)))
 
         summary = replay(scan_path, path, chosen, overwrite=True, reconstructor=reconstructor, on_slice=keep)

@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from gadget.assembly_settings import assembly_settings
 from gadget.errors import FileError, GadgetError, ScanError
-from gadget.pipeline import assembly_settings
 from gadget.scan.assemble import AssembledSlice, SliceAssembler
 from gadget.scan.header import parse_scan_header
+from gadget.scan.volume import AssembledVolume
 from gadget.scan_file import open_scan, read_scan
 from gadget.scan_writer import read_truth
 from gadget.settings import Settings
@@ -125,14 +126,17 @@ def _readout_size(path: Path, file: h5py.File) -> int | None:
 
 def _from_ismrmrd(path: Path, settings: Settings, n_slices: int | None, *, use_truth: bool) -> list[FullScan]:
     assembler: SliceAssembler | None = None
-    assembled: list[AssembledSlice] = []
+    complete: list[AssembledSlice | AssembledVolume] = []
     for message in read_scan(path):
         if isinstance(message, ScanHeader):
             assembler = SliceAssembler(parse_scan_header(message.text), assembly_settings(settings))
         elif isinstance(message, Acquisition) and assembler is not None:
-            assembled += assembler.add(message)
+            complete += assembler.add(message)
     if assembler is not None:
-        assembled += assembler.finish()
+        complete += assembler.finish()
+    assembled = [one for one in complete if isinstance(one, AssembledSlice)]
+    if len(assembled) < len(complete):
+        raise ScanError(f"{path} is a 3-D scan, which is not evaluated; give a scan of slices.")
     truth = read_truth(path) if use_truth else None
     if use_truth and truth is None:
         raise ScanError(f"{path} has no truth in it; only scans by `simulate` have. Use the reference 'rss'.")

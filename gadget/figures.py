@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 from matplotlib import image as picture_files
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import Colormap
@@ -21,6 +22,8 @@ Magnitude = NDArray[np.floating[Any]]
 WHITE_PERCENTILE = 99.9
 ERROR_GAIN = 5.0
 """Errors are shown on a scale this much finer than the images."""
+PHASE_COLOURS = "twilight"
+"""A cyclic colour map: -pi and pi have the same colour, 0 is the darkest."""
 PANEL_INCHES = 3.0
 DPI = 100
 
@@ -56,12 +59,23 @@ def save_image(
         (np.nan_to_num(pixels, nan=0.0, posinf=white, neginf=0.0) - black) / (white - black), 0.0, 1.0
     )
     levels = _square_pixels(np.round(255.0 * grey).astype(np.uint8), pixel_mm)
-    refuse_existing(path, overwrite=overwrite)
-    buffer = io.BytesIO()
     # As colours, or the colour map would round the levels once more.
-    colours = np.repeat(levels[..., None], 3, axis=-1)
-    picture_files.imsave(buffer, colours, format="png", pil_kwargs={"optimize": True})
-    write_whole_file(path, buffer.getbuffer(), overwrite=overwrite)
+    _save_colours(path, np.repeat(levels[..., None], 3, axis=-1), overwrite)
+
+
+def save_phase(
+    path: Path, phase: Magnitude, *, pixel_mm: tuple[float, float] = (1.0, 1.0), overwrite: bool = True
+) -> None:
+    """Save a phase (y, x) in radians as a PNG in the colours of a circle, which has no edge at pi.
+
+    One pixel of the file per pixel of the image, but for the proportions, as :func:`save_image`. Phases that
+    are not finite count as 0.
+    """
+    finite = np.nan_to_num(_plane(phase), nan=0.0, posinf=0.0, neginf=0.0)
+    turns = np.mod((finite + math.pi) / (2 * math.pi), 1)
+    levels = _square_pixels(np.floor(256 * turns).astype(np.uint8), pixel_mm)
+    wheel = np.round(255 * colormaps[PHASE_COLOURS](np.linspace(0, 1, 256, endpoint=False))[:, :3])
+    _save_colours(path, wheel.astype(np.uint8)[levels], overwrite)
 
 
 def save_comparison(
@@ -122,13 +136,21 @@ def save_coils(path: Path, coils: NDArray[np.complexfloating[Any, Any]], *, over
     for number, (magnitude, one) in enumerate(zip(magnitudes, maps, strict=True)):
         row, column = 2 * (number // per_row), number % per_row
         show_panel(axes[row][column], magnitude, f"coil {number + 1}", window)
-        show_panel(axes[row + 1][column], np.angle(one), "", (-math.pi, math.pi), colours="twilight")
+        show_panel(axes[row + 1][column], np.angle(one), "", (-math.pi, math.pi), colours=PHASE_COLOURS)
     save_figure(path, figure, overwrite)
 
 
 def save_mask(path: Path, mask: NDArray[np.bool_], *, overwrite: bool = True) -> None:
     """Save a sampling mask (ky, kx): measured points white."""
     save_image(path, mask.astype(np.float64), (0.0, 1.0), overwrite=overwrite)
+
+
+def _save_colours(path: Path, colours: NDArray[np.uint8], overwrite: bool) -> None:
+    """Write colours (y, x, 3) as PNG, whole or not at all."""
+    refuse_existing(path, overwrite=overwrite)
+    buffer = io.BytesIO()
+    picture_files.imsave(buffer, colours, format="png", pil_kwargs={"optimize": True})
+    write_whole_file(path, buffer.getbuffer(), overwrite=overwrite)
 
 
 def _plane(image: Magnitude) -> NDArray[np.float64]:

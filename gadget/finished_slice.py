@@ -5,9 +5,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gadget.prior_suitability import Mismatch
 from gadget.reconstructor import SliceResult
 from gadget.scan.assemble import AssembledSlice
+from gadget.scan.context import ScanContext
 from gadget.wire.messages import Image
+from reconlib.kspace import KSpace
 from reconlib.posterior.outcome import PosteriorOutcome
 from reconlib.posterior.posterior import Posterior
 
@@ -15,14 +18,38 @@ RELIABLE = (PosteriorOutcome.DONE, PosteriorOutcome.OUT_OF_TIME)
 
 
 @dataclass(frozen=True, slots=True)
+class VolumePartition:
+    """A partition of a volume that was reconstructed in planes across it: it has no k-space of its own."""
+
+    context: ScanContext
+
+
+@dataclass(frozen=True, slots=True)
 class FinishedSlice:
     """An image that has just left, for callers that keep more than the image (coil maps, pictures)."""
 
-    slice: AssembledSlice
+    slice: AssembledSlice | VolumePartition
     result: SliceResult
     image: Image
     slope: float | None = None
     """RescaleSlope of the image; None where its pixels are no integers."""
+    others: tuple[Image, ...] = ()
+    """Its other components (phase, complex, real), with the same ``image_index``."""
+    mismatches: tuple[Mismatch, ...] = ()
+    """How the slice is not what its prior was made for."""
+
+    @property
+    def kspace(self) -> KSpace:
+        """What the image was made from.
+
+        Raises
+        ------
+        ValueError
+            It is a partition of a volume, which has no k-space of its own.
+        """
+        if isinstance(self.slice, VolumePartition):
+            raise ValueError(f"{self.slice.context.label()} is a partition without k-space of its own.")
+        return self.slice.kspace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

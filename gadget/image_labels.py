@@ -1,17 +1,21 @@
 """What is said about each image: in its meta attributes, in the log, and in the summary of a stream."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gadget.finished_slice import SampledSlice
+from gadget.prior_suitability import Mismatch
 from gadget.reconstructor import ImageKind, SliceResult
 from gadget.scan.context import ScanContext
+from gadget.scan.directions import direction_warnings
 from gadget.series import MetaValue
 from gadget.version import software
 from reconlib.posterior.outcome import PosteriorOutcome
 from reconlib.priors.typicality import Typicality
 
 NO_SERIES = "no uncertainty images"
+NO_PHASE = "no image with a phase"
 
 
 @dataclass(slots=True)
@@ -21,7 +25,7 @@ class StreamSummary:
     counts: dict[ImageKind, int] = field(default_factory=lambda: dict.fromkeys(ImageKind, 0))
     labelled: list[str] = field(default_factory=list)
     """A line for each fallback, each all-zero image, each image that its time limit stopped, and each slice
-    whose uncertainty is missing."""
+    whose uncertainty or phase is missing."""
     rough: list[str] = field(default_factory=list)
     """A line for each slice whose uncertainty was sent but is too roughly known to be relied on."""
     seconds: float = 0.0
@@ -52,9 +56,9 @@ class StreamSummary:
             lines = self.labelled if sampled.images() is None else self.rough
             lines.append(f"{sampled.finished.slice.context.label()}: {describe_sampled(sampled)}")
 
-    def add_not_sampled(self, context: ScanContext, reason: str) -> None:
-        """Take note of a slice whose posterior is not even tried."""
-        self.labelled.append(f"{context.label()}: {NO_SERIES}: {reason}")
+    def add_missing(self, context: ScanContext, what: str, reason: str) -> None:
+        """Take note of images of a slice that were asked for and are not made."""
+        self.labelled.append(f"{context.label()}: {what}: {reason}")
 
 
 def describe(result: SliceResult) -> str:
@@ -84,7 +88,9 @@ def log_line(result: SliceResult) -> str:
     return line if found is None or found.word == "unknown" else f"{line}; {found.sentence}"
 
 
-def image_meta(result: SliceResult, context: ScanContext) -> dict[str, MetaValue]:
+def image_meta(
+    result: SliceResult, context: ScanContext, mismatches: Sequence[Mismatch] = ()
+) -> dict[str, MetaValue]:
     """Return the attributes that say how an image was made; they stand beside the standard ones.
 
     The comment, which viewers show, says so where the image is not an ordinary reconstruction.
@@ -109,8 +115,12 @@ def image_meta(result: SliceResult, context: ScanContext) -> dict[str, MetaValue
     meta |= {name: value for name, value in numbers.items() if value is not None}
     if result.typicality is not None:
         meta |= _typicality_meta(result.typicality)
+    if mismatches:
+        meta["EBM_PriorMismatch"] = [one.sentence for one in mismatches]
+    if warnings := direction_warnings(context.read_dir, context.phase_dir, context.slice_dir):
+        meta["EBM_DirectionWarnings"] = warnings
     remarks = [] if result.kind is ImageKind.RECONSTRUCTED else [describe(result)]
-    meta["ImageComments"] = image_comment(*remarks, *warnings_on(result, context))
+    meta["ImageComments"] = image_comment(*remarks, *warnings_on(result, context, mismatches))
     return meta
 
 
@@ -124,11 +134,12 @@ def image_comment(*remarks: str) -> str:
     return ": ".join(filter(None, ["gadgetron-ebm", "; ".join(remarks)]))
 
 
-def warnings_on(result: SliceResult, context: ScanContext) -> list[str]:
+def warnings_on(result: SliceResult, context: ScanContext, mismatches: Sequence[Mismatch] = ()) -> list[str]:
     """Return the remarks that belong into the comment of each image of a slice, whatever its series."""
     warnings = [] if context.is_complete else ["INCOMPLETE DATA"]
     if (found := result.typicality) is not None and found.word == "outside":
         warnings.append(f"WARNING, {found.sentence}")
+    warnings += [f"WARNING, {one.remark}" for one in mismatches]
     return warnings
 
 

@@ -4,7 +4,7 @@ A name is ours when its first part is one of our keys (``prior``, ``solver.itera
 right. Other names belong to somebody else: they are logged, never used. A peer may set less than the one who
 started the server:
 
-* ``device``, ``threads`` and ``batch_slices`` are the server's;
+* ``device``, ``threads``, ``batch_slices`` and ``noise.cache`` are the server's;
 * ``prior`` takes a plain name, never a folder;
 * time limits, and the work of sampling (``posterior.draws`` and others), can be made smaller, not larger;
 * ``posterior.enabled`` can be made false, not true.
@@ -23,7 +23,7 @@ from gadget.settings import Settings, with_overrides
 
 logger = logging.getLogger(__name__)
 
-SERVERS_OWN = ("device", "threads", "batch_slices")
+SERVERS_OWN = ("device", "threads", "batch_slices", "noise.cache")
 NOT_RAISED = (
     "solver.time_limit_s",
     "posterior.time_limit_s",

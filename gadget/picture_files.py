@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gadget.errors import FileError
-from gadget.figures import save_image
+from gadget.figures import save_image, save_phase, window_of
 from gadget.finished_slice import FinishedSlice
 from gadget.posterior_figures import save_posterior
-from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
+from gadget.series import IMAGE_TYPES, POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
 from gadget.typicality_figures import save_typicality
 from gadget.wire.messages import Image
 
@@ -32,20 +32,17 @@ class PictureFolder:
     def add(self, image: Image) -> None:
         """Save a picture of an image: ``image_1_0001_slice_3.png``, for series, number, slice.
 
-        With the last one of a slice, also ``posterior_0001_slice_3.png``.
+        A phase is shown in the colours of a circle, a real part with 0 in mid-grey, a complex image by its
+        magnitude. With the last one of a slice, also ``posterior_0001_slice_3.png``, where its magnitude
+        was sent.
         """
         kind = read_meta(image).get("EBM_Image", "")
         series, index, slice_ = (
             int(image.header[name]) for name in ("image_series_index", "image_index", "slice")
         )
         if kind not in POSTERIOR:
-            save_image(
-                self._path(f"image_{series}_{index:04d}_slice_{slice_}.png"),
-                np.abs(image.data[0, 0]).astype(np.float32),
-                pixel_mm=_pixel_mm(image),
-                overwrite=self._overwrite,
-            )
-        if not kind:
+            self._save(image, self._path(f"image_{series}_{index:04d}_slice_{slice_}.png"))
+        if not kind or int(image.header["image_type"]) != IMAGE_TYPES["magnitude"]:
             return
         of_slice = self._incomplete.setdefault(index, {})
         of_slice[kind if kind in POSTERIOR else RECONSTRUCTION.name] = image
@@ -78,6 +75,20 @@ class PictureFolder:
             overwrite=self._overwrite,
         )
 
+    def _save(self, image: Image, path: Path) -> None:
+        component = read_meta(image).get("EBM_Component", "")  # images of other origin have none
+        if component == "phase":
+            save_phase(path, _values(image), pixel_mm=_pixel_mm(image), overwrite=self._overwrite)
+            return
+        if component == "real":
+            values = _values(image)
+            top = window_of(np.abs(values))[1]
+            window = (-top, top)
+        else:
+            values = np.abs(image.data[0, 0]).astype(np.float32)
+            window = window_of(values)
+        save_image(path, values, window, pixel_mm=_pixel_mm(image), overwrite=self._overwrite)
+
     def _path(self, name: str) -> Path:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -87,9 +98,10 @@ class PictureFolder:
 
 
 def _values(image: Image) -> NDArray[np.float32]:
-    """Return the pixels (y, x) in the units that the RescaleSlope leads to."""
-    slope = float(read_meta(image).get("RescaleSlope", "1"))
-    return np.asarray(np.abs(image.data[0, 0]) * slope, np.float32)
+    """Return the real pixels (y, x) in the units that the rescaling leads to."""
+    meta = read_meta(image)
+    slope, intercept = float(meta.get("RescaleSlope", "1")), float(meta.get("RescaleIntercept", "0"))
+    return np.asarray(image.data[0, 0] * slope + intercept, np.float32)
 
 
 def _pixel_mm(image: Image) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""A scan's messages in, image messages out: plain generators that open no socket and no file.
+"""A scan's messages in, image messages out: plain generators that open no socket, and no file but kept noise.
 
 Server, Gadgetron entry and replay are three thin adapters round :func:`reconstruct_stream`.
 """
@@ -7,16 +7,22 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from gadget.errors import PeerProtocolError, ScanError
-from gadget.finished_slice import FinishedSlice
-from gadget.image_labels import StreamSummary, describe, describe_sampled
+from gadget.assembly_settings import assembly_settings
+from gadget.errors import PeerProtocolError
+from gadget.finished_slice import FinishedSlice, VolumePartition
+from gadget.image_labels import NO_SERIES, StreamSummary, describe, describe_sampled
 from gadget.peer_settings import has_json_parameters, settings_from_json, settings_from_xml
 from gadget.posterior_queue import PosteriorQueue
-from gadget.reconstructor import ImageKind, Reconstructor
-from gadget.scan.assemble import AssembledSlice, AssemblySettings, NoiseSource, SliceAssembler
+from gadget.reconstructor import ImageKind, Reconstructor, SliceResult
+from gadget.scan.assemble import AssembledSlice, SliceAssembler
+from gadget.scan.coil_start import coil_start
 from gadget.scan.header import ScanDescription, parse_scan_header
+from gadget.scan.recon_data import readouts_of
+from gadget.scan.volume import AssembledVolume
+from gadget.scan.volume_partitions import CompleteAxis, complete_axis, slices_of
 from gadget.series_writer import SeriesWriter, pixel_type_for
 from gadget.settings import Settings
+from gadget.volume_reconstruction import NOT_SAMPLED, reconstruct_volume
 from gadget.wire.limits import MIB
 from gadget.wire.messages import (
     Acquisition,
@@ -133,10 +139,8 @@ class _Stream:
                 for readout in _readouts_of(message):
                     yield from self._readout(readout)
             case ReconData():
-                raise ScanError(
-                    "IsmrmrdReconData came, which is not supported yet; send readouts or buckets. In a "
-                    "Gadgetron chain, put the external node before the gadget that accumulates them."
-                )
+                for readout in readouts_of(message):
+                    yield from self._readout(readout)
             case ScanHeader():
                 self._description = parse_scan_header(message.text)
             case ConfigFile() | ConfigText() | Text():
@@ -199,15 +203,37 @@ class _Stream:
                 "A readout came before the scan's header; k-space cannot be laid out without it."
             )
         settings = self._settings
-        self._reconstructor.load(settings)
+        prior = self._reconstructor.load(settings)
         pixel_type = pixel_type_for(settings, self._dialect, has_parameters=self._has_parameters)
         return _Scan(
             SliceAssembler(self._description, assembly_settings(settings)),
-            SeriesWriter(pixel_type, self._summary),
+            SeriesWriter(pixel_type, self._summary, settings.output.images, prior.card),
             PosteriorQueue(self._reconstructor, settings),
         )
 
-    def _add(self, scan: _Scan, assembled: AssembledSlice) -> Iterator[Message]:
+    def _add(self, scan: _Scan, assembled: AssembledSlice | AssembledVolume) -> Iterator[Message]:
+        """Take what is complete; a volume first waits for the slices before it."""
+        if isinstance(assembled, AssembledSlice):
+            yield from self._add_slice(scan, assembled)
+            return
+        yield from self._flush(scan)
+        if complete_axis(assembled) is CompleteAxis.KZ:
+            for one in slices_of(assembled):
+                yield from self._add_slice(scan, one)
+        else:
+            yield from self._add_volume(scan, assembled)
+
+    def _add_volume(self, scan: _Scan, volume: AssembledVolume) -> Iterator[Message]:
+        for partition, result in reconstruct_volume(
+            volume, self._reconstructor, self._settings, self._cancelled
+        ):
+            finished, messages = self._send(scan, partition, result)
+            yield from messages
+        if self._settings.posterior.enabled:
+            scan.writer.not_sampled(volume.context, NOT_SAMPLED)
+            yield from self._text(finished, f"{NO_SERIES}: {NOT_SAMPLED}")
+
+    def _add_slice(self, scan: _Scan, assembled: AssembledSlice) -> Iterator[Message]:
         if self._waiting and not _fit_together(self._waiting[0], assembled):
             yield from self._flush(scan)
         self._waiting.append(assembled)
@@ -218,23 +244,35 @@ class _Stream:
         batch, self._waiting = self._waiting, []
         if not batch:
             return
-        results = self._reconstructor([one.kspace for one in batch], self._settings, self._cancelled)
+        maps, batch = coil_start(batch) if self._settings.coils == "joint" else (None, batch)
+        results = self._reconstructor(
+            [one.kspace for one in batch], self._settings, self._cancelled, initial_coils=maps
+        )
         finished = []
         for assembled, result in zip(batch, results, strict=True):
-            finished.append(scan.writer.reconstruction(assembled, result))
-            if self._on_slice is not None:
-                self._on_slice(finished[-1])
-            yield finished[-1].image
-            if result.kind is ImageKind.FALLBACK:
-                yield from self._text(finished[-1], describe(result))
+            one, messages = self._send(scan, assembled, result)
+            finished.append(one)
+            yield from messages
         if self._settings.posterior.enabled:
             yield from self._sample_later(scan, finished)
+
+    def _send(
+        self, scan: _Scan, source: AssembledSlice | VolumePartition, result: SliceResult
+    ) -> tuple[FinishedSlice, list[Message]]:
+        """Make the images of a slice or partition, and the words that go with it."""
+        finished = scan.writer.reconstruction(source, result)
+        if self._on_slice is not None:
+            self._on_slice(finished)
+        messages: list[Message] = [finished.image, *finished.others]
+        if result.kind is ImageKind.FALLBACK:
+            messages += self._text(finished, describe(result))
+        return finished, messages
 
     def _sample_later(self, scan: _Scan, finished: list[FinishedSlice]) -> Iterator[Message]:
         """Let slices wait for their sampling; where too much waits, sample first until there is room."""
         for one in finished:
             if one.result.kind is ImageKind.FALLBACK:
-                scan.writer.not_sampled(one)
+                scan.writer.not_sampled(one.slice.context, "the image is a fallback")
         posteriors = scan.posteriors
         posteriors.add([one for one in finished if one.result.kind is not ImageKind.FALLBACK])
         if posteriors.is_full:
@@ -252,15 +290,6 @@ class _Stream:
             yield Text(f"gadgetron-ebm: image {number} ({label}): {words}")
 
 
-def assembly_settings(settings: Settings) -> AssemblySettings:
-    """Return the part of the settings that says how readouts become k-space."""
-    return AssemblySettings(
-        noise=NoiseSource(settings.noise.source),
-        use_calibration_lines=settings.scan.calibration_in_data,
-        keep_averages=settings.scan.keep_averages,
-    )
-
-
 def _readouts_of(bucket: AcquisitionBucket) -> Iterator[Acquisition]:
     """Yield each readout of a bucket once: reference lines that are also data stand in both lists.
 
@@ -273,4 +302,5 @@ def _readouts_of(bucket: AcquisitionBucket) -> Iterator[Acquisition]:
 
 def _fit_together(first: AssembledSlice, second: AssembledSlice) -> bool:
     a, b = first.kspace, second.kspace
-    return a.samples.shape == b.samples.shape and a.noise_std == b.noise_std
+    is_alike = a.samples.shape == b.samples.shape and a.noise_std == b.noise_std
+    return is_alike and first.context.grid_fov_mm == second.context.grid_fov_mm

@@ -35,7 +35,7 @@ def posterior_meta(sampled: SampledSlice, series: Series) -> dict[str, MetaValue
         "EBM_AcceptanceRate": math.nan if posterior.acceptance is None else posterior.acceptance[row],
     }
     return {
-        **image_meta(finished.result, context),
+        **image_meta(finished.result, context, finished.mismatches),
         "EBM_Image": series.name,
         "EBM_Posterior": outcome.name,
         "EBM_PosteriorOutcome": outcome.value,
@@ -46,7 +46,7 @@ def posterior_meta(sampled: SampledSlice, series: Series) -> dict[str, MetaValue
         "EBM_NoiseLevelFrom": _noise_source(sampled),
         "EBM_SamplingSeconds": round(sampled.seconds, 3),
         **{name: value for name, value in numbers.items() if math.isfinite(value)},
-        "ImageComments": image_comment(*remarks, *warnings_on(finished.result, context)),
+        "ImageComments": image_comment(*remarks, *warnings_on(finished.result, context, finished.mismatches)),
     }
 
 

@@ -129,7 +129,7 @@ class PosteriorQueue:
     def _start(self, batch: Sequence[FinishedSlice]) -> SamplingRun:
         reconstructor, settings = self._reconstructor, self._settings
         return reconstructor.sampling(
-            joined([one.slice.kspace for one in batch]).to(reconstructor.device),
+            joined([one.kspace for one in batch]).to(reconstructor.device),
             _reconstruction(batch, reconstructor.device),
             prior=reconstructor.load(settings),
             settings=sampling_settings(settings),
@@ -152,7 +152,7 @@ class PosteriorQueue:
 
 def _n_bytes(one: FinishedSlice) -> int:
     arrays = (one.result.image, one.result.coils)
-    tensors = (one.slice.kspace.samples, one.slice.kspace.mask)
+    tensors = (one.kspace.samples, one.kspace.mask)
     return sum(array.nbytes for array in (*arrays, *tensors) if array is not None)
 
 

@@ -80,6 +80,8 @@ class JointReconstruction(Protocol):
         prior: Prior,
         settings: ReconstructionSettings,
         coils: Tensor | None,
+        initial_coils: Tensor | None,
+        peak: float | None,
         seed: int,
         out_of_time: Callable[[], bool],
         on_iteration: Callable[[Progress], None] | None,
@@ -168,11 +170,28 @@ class Reconstructor:
         return prior
 
     def __call__(
-        self, slices: Sequence[KSpace], settings: Settings, cancelled: Callable[[], bool] = lambda: False
+        self,
+        slices: Sequence[KSpace],
+        settings: Settings,
+        cancelled: Callable[[], bool] = lambda: False,
+        *,
+        initial_coils: NDArray[np.complex64] | None = None,
+        peak: float | None = None,
+        judged: bool = True,
     ) -> list[SliceResult]:
         """Reconstruct slices of one shape and noise level together; one result for each.
 
         The reconstruction stops as at its time limit when ``cancelled`` turns true.
+
+        Parameters
+        ----------
+        initial_coils
+            complex64 (slice, coil, y, x): rough maps to start from, as
+            :func:`reconlib.reconstruction.reconstruct` takes them. Not used where maps are fixed.
+        peak
+            The brightness that all are scaled by, where they belong together; None: each has its own.
+        judged
+            Whether to tell how typical each image is.
         """
         prior = self.load(settings)
         n_coils = slices[0].samples.shape[1]
@@ -188,13 +207,18 @@ class Reconstructor:
         def out_of_time() -> bool:
             return cancelled() or (end is not None and self.clock() >= end)
 
+        is_fixed = settings.coils == "fixed"
         try:
             kspace = joined(slices).to(self.device)
             result = self._joint(
                 kspace,
                 prior=prior,
                 settings=reconstruction_settings(settings),
-                coils=torch.ones_like(kspace.samples) if settings.coils == "fixed" else None,
+                coils=torch.ones_like(kspace.samples) if is_fixed else None,
+                initial_coils=None
+                if is_fixed or initial_coils is None
+                else torch.from_numpy(initial_coils).to(self.device),
+                peak=peak,
                 seed=settings.seed,
                 out_of_time=out_of_time,
                 on_iteration=self._on_iteration,
@@ -208,7 +232,18 @@ class Reconstructor:
                     failure_reason(error, "the joint reconstruction"),
                 )
                 torch.cuda.empty_cache()
-                return [result for one in slices for result in self([one], settings, cancelled)]
+                return [
+                    result
+                    for index, one in enumerate(slices)
+                    for result in self(
+                        [one],
+                        settings,
+                        cancelled,
+                        initial_coils=None if initial_coils is None else initial_coils[index : index + 1],
+                        peak=peak,
+                        judged=judged,
+                    )
+                ]
             logger.error("The joint reconstruction failed.", exc_info=error)
             return [
                 _fallback(
@@ -243,10 +278,20 @@ class Reconstructor:
                     noise_level=result.noise_level[index],
                     prior_weight=result.prior_weight[index],
                     mean_coil_magnitude=result.mean_coil_magnitude[index],
-                    typicality=_typicality(prior, result.image[index : index + 1], outcome),
+                    typicality=self.judge(settings, result.image[index : index + 1])
+                    if judged and outcome is not Outcome.ALL_ZERO
+                    else None,
                 )
             )
         return results
+
+    def judge(self, settings: Settings, image: Tensor) -> Typicality:
+        """Say how typical an image (1, 1, y, x) is under the prior; a failure does not cost the image."""
+        try:
+            return typicality(self.load(settings), image)
+        except Exception as error:  # whatever fails in there, the image is good
+            logger.error("How typical an image is could not be told.", exc_info=error)
+            return Typicality(word="unknown", sentence=f"unknown: {failure_reason(error, 'the comparison')}")
 
 
 def find_device(name: str) -> torch.device:
@@ -293,17 +338,6 @@ def joined(slices: Sequence[KSpace]) -> KSpace:
         mask=torch.cat([one.mask for one in slices]),
         noise_std=slices[0].noise_std,
     )
-
-
-def _typicality(prior: Prior, image: Tensor, outcome: Outcome) -> Typicality | None:
-    """Judge an image (1, 1, y, x); a failure does not cost it."""
-    if outcome is Outcome.ALL_ZERO:
-        return None
-    try:
-        return typicality(prior, image)
-    except Exception as error:  # whatever fails in there, the image is good
-        logger.error("How typical an image is could not be told.", exc_info=error)
-        return Typicality(word="unknown", sentence=f"unknown: {failure_reason(error, 'the comparison')}")
 
 
 def _fallback(kspace: KSpace, settings: Settings, prior: Prior, seconds: float, reason: str) -> SliceResult:

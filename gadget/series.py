@@ -4,11 +4,11 @@ Image headers are C structs with 16-bit fields, in which a wrong name is lost an
 are therefore made in one place, :func:`image_header`, which checks both.
 """
 
+import math
 import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Any
 
 import ismrmrd
@@ -16,70 +16,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gadget.errors import OwnProtocolError
+from gadget.pixels import PixelType, component_of, integer_pixels
 from gadget.recon_grid import to_recon_grid
 from gadget.scan.context import ScanContext
+from gadget.settings import ImageComponent
 from gadget.wire.headers import IMAGE_HEADER
 from gadget.wire.messages import Header, Image
 
 MetaValue = str | int | float | bool | Sequence[str] | Sequence[int] | Sequence[float]
 
-MAGNITUDE = 1
-"""``image_type`` of a magnitude image."""
-
-LARGEST_INTEGER_PIXEL = 4095
-"""The pixel that an image's maximum becomes in integer images: 12 bits, as scanners' own images have."""
-
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class PixelType(Enum):
-    """How pixels are sent. Gadgetron's external nodes must never send int16: it ends the chain."""
-
-    FLOAT32 = "float32"
-    UINT16 = "uint16"
-    INT16 = "int16"
-
-    @property
-    def code(self) -> int:
-        """The ``data_type`` of the image header."""
-        return {"uint16": 1, "int16": 2, "float32": 5}[self.value]
+IMAGE_TYPES: dict[ImageComponent, int] = {"magnitude": 1, "phase": 2, "real": 3, "complex": 5}
+"""The standard's ``image_type``; 4, the imaginary part, is not sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One of the series that a scan becomes.
 
-    Value 4 of the ImageType, where there is one, is DICOM's term for the derived pixel contrast (PS3.3,
-    C.8.16.1.4).
+    Value 3 of the ImageType is the component as scanners name it (M, P, R), for complex images DICOM's term
+    for more than one (MIXED, PS3.3, C.8.13.3.1.1). Value 4, where there is one, is DICOM's term for the
+    derived pixel contrast (C.8.16.1.4).
     """
 
     name: str
-    """``EBM_Image`` in the meta of its ordinary images."""
+    """``EBM_Image`` in the meta of the images of a posterior; other images say there how they ended."""
     index: int
     """``image_series_index``; images of other origin keep theirs."""
     image_type: str
     description: str
     """What the scanner puts behind its own description of the series."""
+    component: ImageComponent = "magnitude"
 
 
 RECONSTRUCTION = Series("RECONSTRUCTED", 1, "DERIVED\\PRIMARY\\M", "EBM")
 POSTERIOR_MEAN = Series("POSTERIOR_MEAN", 2, "DERIVED\\PRIMARY\\M\\MEAN", "EBM_MEAN")
 POSTERIOR_STD = Series("POSTERIOR_STD", 3, "DERIVED\\PRIMARY\\M\\STD_DEVIATION", "EBM_STD")
+RECONSTRUCTIONS: dict[ImageComponent, Series] = {
+    "magnitude": RECONSTRUCTION,
+    "phase": Series("RECONSTRUCTED", 4, "DERIVED\\PRIMARY\\P", "EBM_PHASE", "phase"),
+    "complex": Series("RECONSTRUCTED", 5, "DERIVED\\PRIMARY\\MIXED", "EBM_COMPLEX", "complex"),
+    "real": Series("RECONSTRUCTED", 6, "DERIVED\\PRIMARY\\R", "EBM_REAL", "real"),
+}
+"""The series of the reconstruction itself, in the order in which the images of a slice are sent."""
 
 
 def reconstruction_image(
     image: NDArray[np.complex64] | NDArray[np.float32],
     context: ScanContext,
+    series: Series = RECONSTRUCTION,
     *,
     image_index: int,
     meta: Mapping[str, MetaValue] | None = None,
     pixel_type: PixelType = PixelType.FLOAT32,
     slope: float | None = None,
 ) -> Image:
-    """Make the magnitude image of one slice from an image on its assembled grid ``context.grid_matrix``.
+    """Make an image of one slice from a reconstruction on its assembled grid ``context.grid_matrix``.
 
     complex64 or float32 magnitude (y, x). Where the recon matrix has other pixels than the grid, a complex
-    image is interpolated as such, which a magnitude cannot be. The rest is as in :func:`series_image`.
+    image is interpolated as such, and its component taken after that. The rest is as in
+    :func:`series_image`.
     """
     if image.shape != context.grid_matrix[::-1]:
         raise OwnProtocolError(
@@ -87,9 +85,9 @@ def reconstruction_image(
             "(y, x)."
         )
     return series_image(
-        np.abs(to_recon_grid(image, context)).astype(np.float32),
+        component_of(to_recon_grid(image, context), series.component),
         context,
-        RECONSTRUCTION,
+        series,
         image_index=image_index,
         meta=meta,
         pixel_type=pixel_type,
@@ -98,7 +96,7 @@ def reconstruction_image(
 
 
 def series_image(
-    magnitude: NDArray[np.float32],
+    values: NDArray[np.float32] | NDArray[np.complex64],
     context: ScanContext,
     series: Series,
     *,
@@ -111,42 +109,43 @@ def series_image(
 
     Parameters
     ----------
-    magnitude
-        float32 (y, x) on the recon matrix, not negative.
+    values
+        Of the series' component, (y, x) on the recon matrix: float32 (a magnitude is not negative, a phase in
+        radians), for a complex series complex64.
     context
         Of the slice.
     image_index
-        Counts 1..N within a series; images of different series that belong together have the same.
+        The number of the reconstruction in its stream, 1..N; images of different series that belong together
+        have the same.
     meta
         Attributes beside the standard ones, or instead of them.
     pixel_type
-        Integer pixels are scaled to 0..4095; ``pixel * RescaleSlope + RescaleIntercept`` gives the values
-        back to half a slope.
+        Integer pixels as :mod:`gadget.pixels` defines them; a complex series has none.
     slope
         Use this RescaleSlope, so that the images of a series can be compared without reading it; larger
         values are clipped, and the meta says how many.
     """
-    if magnitude.shape != context.recon_matrix[1::-1]:
+    if values.shape != context.recon_matrix[1::-1]:
         raise OwnProtocolError(
-            f"The image has shape {magnitude.shape}, but the recon matrix is {context.recon_matrix[1::-1]} "
+            f"The image has shape {values.shape}, but the recon matrix is {context.recon_matrix[1::-1]} "
             "(y, x)."
         )
-    if not np.isfinite(magnitude).all():
+    if not np.isfinite(values).all():
         raise OwnProtocolError(
-            f"The image of {context.label()} holds {int((~np.isfinite(magnitude)).sum())} NaN or infinite "
+            f"The image of {context.label()} holds {int((~np.isfinite(values)).sum())} NaN or infinite "
             "pixels; such an image is never sent. Send a fallback instead."
         )
-    attributes: dict[str, MetaValue] = {**_standard_meta(context, series, magnitude)}
-    pixels: NDArray[Any] = magnitude
+    attributes: dict[str, MetaValue] = {**_standard_meta(context, series, values)}
+    pixels: NDArray[Any] = values
     if pixel_type is not PixelType.FLOAT32:
-        pixels, scaling = _integer_pixels(magnitude, np.dtype(pixel_type.value), slope)
+        pixels, scaling = integer_pixels(np.asarray(values), series.component, pixel_type, slope)
         attributes |= scaling
     attributes |= meta or {}
     text = serialize_meta(attributes)
     header = image_header(
         context,
-        data_type=pixel_type.code,
-        image_type=MAGNITUDE,
+        data_type=pixel_type.code(series.component),
+        image_type=IMAGE_TYPES[series.component],
         image_index=image_index,
         image_series_index=series.index,
         attribute_string_len=len(text),
@@ -156,6 +155,10 @@ def series_image(
 
 def image_header(context: ScanContext, **fields: int) -> Header:
     """Make an image header: what the context knows, and ``fields``. Names and ranges are checked.
+
+    The patient position of the pixel (y, x) is, in mm, ``position + (x - nx // 2) * fov_x / nx * read_dir +
+    (y - ny // 2) * fov_y / ny * phase_dir``: the pixel n // 2 of each axis, where the Fourier transform has
+    its origin, lies at ``position``. Directions are those of the readouts, unchanged.
 
     Raises
     ------
@@ -232,44 +235,38 @@ def read_meta(image: Image) -> dict[str, str]:
     return {node.findtext("name", ""): node.findtext("value", "") for node in root.iter("meta")}
 
 
-def _standard_meta(
-    context: ScanContext, series: Series, magnitude: NDArray[np.float32]
-) -> dict[str, MetaValue]:
-    # The window in the units after rescaling, from 0 to where only the brightest thousandth lies above.
-    top = float(np.quantile(magnitude, 0.999)) or float(magnitude.max(initial=0.0)) or 1.0
+def _window(component: ImageComponent, values: NDArray[Any]) -> tuple[float, float]:
+    """Return centre and width of the window, in the units after rescaling.
+
+    A magnitude from 0 to where only the brightest thousandth lies above, a real part as far to both sides, a
+    phase from -pi to pi.
+    """
+    if component == "phase":
+        return 0.0, 2 * math.pi
+    size = np.abs(values)
+    top = float(np.quantile(size, 0.999)) or float(size.max(initial=0.0)) or 1.0
+    return (0.0, 2 * top) if component == "real" else (top / 2, top)
+
+
+def _standard_meta(context: ScanContext, series: Series, values: NDArray[Any]) -> dict[str, MetaValue]:
+    center, width = _window(series.component, values)
     meta: dict[str, MetaValue] = {
         "DataRole": "Image",
         "ImageType": series.image_type,
+        "EBM_Component": series.component,
         "ImageProcessingHistory": ["GADGETRON-EBM"],
         "ImageComments": "gadgetron-ebm" if context.is_complete else "gadgetron-ebm: INCOMPLETE DATA",
         "SequenceDescriptionAdditional": series.description,
         "SeriesDescriptionAdditional": series.description,
         "Keep_image_geometry": 1,
-        "WindowCenter": top / 2,
-        "WindowWidth": top,
+        "WindowCenter": center,
+        "WindowWidth": width,
         "ScanNotes": list(context.notes),
     }
     for name, direction in (("ImageRowDir", context.read_dir), ("ImageColumnDir", context.phase_dir)):
         if any(direction):
             meta[name] = list(direction)
     return meta
-
-
-def _integer_pixels(
-    magnitude: NDArray[np.float32], dtype: np.dtype[Any], slope: float | None
-) -> tuple[NDArray[Any], dict[str, MetaValue]]:
-    top = float(magnitude.max(initial=0.0))
-    if slope is None:
-        slope = top / LARGEST_INTEGER_PIXEL if top > 0 else 1.0
-    if not (np.isfinite(slope) and slope > 0):
-        raise OwnProtocolError(f"The slope of integer pixels is {slope}; it must be positive.")
-    largest = np.iinfo(dtype).max
-    exact = np.rint(magnitude.astype(np.float64) / slope)
-    n_clipped = int((exact > largest).sum())
-    meta: dict[str, MetaValue] = {"RescaleSlope": slope, "RescaleIntercept": 0.0}
-    if n_clipped:
-        meta["ClippedPixels"] = n_clipped
-    return np.minimum(exact, largest).astype(dtype), meta
 
 
 def _meta_text(value: object) -> str:

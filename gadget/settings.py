@@ -12,6 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from gadget.checked_settings import checked, read_yaml_mapping, with_values
 from reconlib.posterior.settings import SamplerName
 
+ImageComponent = Literal["magnitude", "phase", "complex", "real"]
+"""What can be shown of a complex image."""
+
 
 class _Section(BaseModel):
     model_config = ConfigDict(
@@ -61,6 +64,19 @@ class NoiseSettings(_Section):
 
     source: Literal["readouts", "data", "prewhitened"] = "readouts"
     """readouts: prewhiten with the noise readouts, else estimate; data: estimate; prewhitened: it is 1."""
+    cache: str | None = Field(default=None, min_length=1)
+    """Folder for noise measurements that later scans name as theirs (measurementDependency). null: none."""
+
+
+class CoilCompressionSettings(_Section):
+    """Fewer virtual coils in place of many (SVD, after prewhitening)."""
+
+    use: Literal["auto", "always", "never"] = "auto"
+    """auto: for scans of more than 16 coils."""
+    energy: float = Field(default=0.995, gt=0, le=1)
+    """As few virtual coils as hold this part of the energy."""
+    virtual_coils: int | None = Field(default=None, ge=1, le=1024)
+    """So many virtual coils instead. null: by energy."""
 
 
 class ScanSettings(_Section):
@@ -75,8 +91,21 @@ class ScanSettings(_Section):
 class OutputSettings(_Section):
     """How images leave."""
 
+    images: list[ImageComponent] = Field(default=["magnitude"], min_length=1)
+    """What is sent of each image, a series of each: any of magnitude, phase, complex, real."""
     pixel_type: Literal["auto", "float", "uint16", "int16"] = "auto"
     """auto: float, but int16 (0 to 4095) for peers that send JSON parameters (FIRE, OpenRecon)."""
+
+    @model_validator(mode="after")
+    def _can_be_sent(self) -> "OutputSettings":
+        if len(set(self.images)) < len(self.images):
+            raise ValueError(f"the images {', '.join(self.images)} name one kind twice; name each once")
+        if "complex" in self.images and self.pixel_type in ("uint16", "int16"):
+            raise ValueError(
+                f"complex images have no {self.pixel_type} pixels; set pixel_type to float or auto, or leave "
+                "complex out of images"
+            )
+        return self
 
 
 class PosteriorSettings(_Section):
@@ -105,13 +134,14 @@ class Settings(_Section):
     """Name of a prior, or the folder that holds it; 'tv' is total variation."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a CUDA device where there is one."""
-    image_phase: Literal["prior", "real", "soft"] = "prior"
-    """prior: as the prior's card says; real: all phase lies in the coil maps; soft: the image keeps some."""
+    image_phase: Literal["prior", "real", "soft", "free"] = "prior"
+    """prior: as the card says; real: the coil maps carry all phase; soft: the image keeps some; free: any."""
     coils: Literal["joint", "fixed"] = "joint"
     """joint: the coil maps are estimated with the image; fixed: the map of a single coil is 1."""
     solver: SolverSettings = SolverSettings()
     prior_weight: PriorWeightSettings = PriorWeightSettings()
     noise: NoiseSettings = NoiseSettings()
+    coil_compression: CoilCompressionSettings = CoilCompressionSettings()
     scan: ScanSettings = ScanSettings()
     output: OutputSettings = OutputSettings()
     posterior: PosteriorSettings = PosteriorSettings()

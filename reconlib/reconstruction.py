@@ -18,7 +18,9 @@ from reconlib.joint.ipalm import (
     ipalm,
     mean_coil_magnitude,
 )
+from reconlib.joint.map_start import has_own_calibration, start_from_maps
 from reconlib.joint.outcome import Outcome
+from reconlib.joint.phase_start import phase_to_image
 from reconlib.joint.prior_weight import WeightRule, prior_weight
 from reconlib.kspace import KSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
@@ -93,6 +95,8 @@ def reconstruct(
     prior: Prior,
     settings: ReconstructionSettings = ReconstructionSettings(),
     coils: Tensor | None = None,
+    initial_coils: Tensor | None = None,
+    peak: float | None = None,
     seed: int = 0,
     out_of_time: Callable[[], bool] = lambda: False,
     on_iteration: Callable[[Progress], None] | None = None,
@@ -100,28 +104,47 @@ def reconstruct(
     """Estimate image and coil maps jointly, or the image alone where ``coils`` gives the maps.
 
     The start is the paper's: the zero-filled root-sum-of-squares u0 and the coil images divided by it; the
-    samples are scaled by 1 / max(u0) and the result is scaled back. ``prior`` must be on the device of the
-    samples.
+    samples are scaled by 1 / max(u0) and the result is scaled back. An image with a ``free`` phase starts
+    with the phase that the coil images share (:mod:`~reconlib.joint.phase_start`). ``prior`` must be on the
+    device of the samples.
 
     Given maps, complex64 (slice, coil, y, x), stay as they are but for their magnitude, which the model
     divides by; where all of them vanish there is no signal. The start is then the zero-filled image combined
     with them.
 
+    Parameters
+    ----------
+    initial_coils
+        Rough maps of the same shape, as from a separate calibration, zero where they are not known: the start
+        is then that of :func:`~reconlib.joint.map_start.start_from_maps`. They are never data. Where the
+        centre of k-space was not measured, nothing in the data could make them better, and they stay.
+    peak
+        Take this for max(u0) of each slice. For slices of one object, whose brightness, noise and weight of
+        the prior must go together.
+
     Raises
     ------
     ValueError
-        Given maps do not have the samples' shape, are not finite, or are zero everywhere.
+        Given maps do not have the samples' shape, are not finite, or are zero everywhere (for initial ones
+        that is allowed); or the peak is not positive; or both kinds of maps are given.
     """
     if coils is not None:
         _check_maps(coils, kspace)
+        _check_not_zero(coils)
+    if initial_coils is not None:
+        if coils is not None:
+            raise ValueError("coils and initial_coils are both given; maps either stay or are a start.")
+        _check_maps(initial_coils, kspace)
+    if peak is not None and not 0 < peak < math.inf:
+        raise ValueError(f"peak is {peak}; it must be positive, in the units of the samples.")
     card = prior.card
     phase: ImagePhase = settings.image_phase or card.image_phase
     fourier, samples = SampledFourier.fold(kspace)
     coil_images = fourier.adjoint(samples)
     start = root_sum_of_squares(coil_images)
-    peak = start.amax(dim=(1, 2, 3))
-    used = peak != 0  # NaN and infinity count as used: the solver reports them as not finite
-    scales = [1 / value if 0 < value < math.inf else 1.0 for value in peak.tolist()]
+    peaks = start.amax(dim=(1, 2, 3))
+    used = peaks != 0  # NaN and infinity count as used: the solver reports them as not finite
+    scales = [1 / (peak or value) if 0 < value < math.inf else 1.0 for value in peaks.tolist()]
     levels = [kspace.noise_std * scale for scale in scales]
     weights = [
         prior_weight(
@@ -143,21 +166,28 @@ def reconstruct(
         signed=card.input.values == "signed",
     )
     initial_image = start.to(samples.dtype)
-    initial_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)
+    first_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)
     if coils is not None:
-        initial_coils = coils.to(device=device, dtype=samples.dtype)
-        combined = (normalise_coils(initial_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
+        first_coils = coils.to(device=device, dtype=samples.dtype)
+        combined = (normalise_coils(first_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
         initial_image = model.project(combined)
+    elif initial_coils is not None:
+        maps = initial_coils.to(device=device, dtype=samples.dtype)
+        combined, first_coils = start_from_maps(fourier, samples, coil_images, maps)
+        initial_image = model.project(combined)
+    if phase == "free" and coils is None:
+        initial_image, first_coils = phase_to_image(initial_image * per_slice, first_coils)
+        initial_image = initial_image / per_slice
     result = ipalm(
         DataConsistency(fourier.select(used), (samples * per_slice)[used]),
         model,
         CoilSmoothness(coil_smoothness(settings, card)),
         initial_image=(initial_image * per_slice)[used],
-        initial_coils=initial_coils[used],
+        initial_coils=first_coils[used],
         settings=IpalmSettings(
             iterations=settings.iterations,
             tolerance=settings.tolerance,
-            estimate_coils=coils is None,
+            estimate_coils=coils is None and (initial_coils is None or has_own_calibration(kspace.mask)),
             gradient_noise_std=card.gradient_noise_std,
             symmetric_views=card.symmetric_views,
         ),
@@ -178,6 +208,9 @@ def _check_maps(coils: Tensor, kspace: KSpace) -> None:
         )
     if not bool(torch.isfinite(torch.view_as_real(coils.to(torch.complex64))).all()):
         raise ValueError("the given coil maps hold infinities or NaNs; give finite maps.")
+
+
+def _check_not_zero(coils: Tensor) -> None:
     if not bool((coils != 0).flatten(1).any(dim=1).all()):
         raise ValueError("the given coil maps of a slice are zero everywhere; give maps of every slice.")
 

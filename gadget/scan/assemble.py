@@ -1,4 +1,4 @@
-"""Readouts in, complete slices of k-space out, as soon as a slice is complete.
+"""Readouts in, complete slices and slabs of k-space out, as soon as they are complete.
 
 When is a slice complete? The rule, in one place:
 
@@ -6,46 +6,50 @@ When is a slice complete? The rule, in one place:
    **LAST_IN_MEASUREMENT** all slices, if they have what the header announces: every average, the calibration
    lines of an embedded calibration, and for the readout's own slice 60 % of the imaging lines, for the others
    all of them (flags are set after each shot by some sequences, and come first when readouts are sorted
-   otherwise).
-2. The first readout of a **later repetition** closes the same slice of earlier ones, if they have all lines.
-3. **The end of the stream** closes what is still open; a slice without what the header announces says so.
+   otherwise). Of a slab three quarters of that (elliptical scans).
+2. **All lines came**: an imaging readout closes its slice when no announced line of no announced average is
+   missing. Only where nothing else can follow: in accelerated scans all announced lines of an embedded
+   calibration (or any of a separate one) have to be there, or the mode is one without any (interleaved);
+   noise readouts, where they are used, came before; and no LAST flag came too early for its slice, as in a
+   stream in another order than that of acquisition.
+3. The first readout of a **later repetition** closes the same slice of earlier ones, if they have what a LAST
+   flag would ask of them.
+4. **The end of the stream** closes what is still open; a slice without what the header announces says so.
 
 The start of another slice or contrast closes nothing: scans are interleaved. Lines that come after their
 slice was closed are never dropped silently: imaging lines make an image of their own, labelled;
-calibration-only lines are counted in the report.
+calibration-only lines are counted in the report, and used for the coil maps of later images.
 """
 
+import logging
 from collections import Counter
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 
 from gadget.errors import ScanError
+from gadget.scan.buffer_survey import echo_offset
+from gadget.scan.calibration import CalibrationLines
+from gadget.scan.calibration_store import CalibrationKey, CalibrationStore
+from gadget.scan.coil_compression import CompressionChoice
 from gadget.scan.context import ScanContext
-from gadget.scan.describe import describe_slice
+from gadget.scan.describe import describe_slice, echo_warnings
 from gadget.scan.header import Encoding, ScanDescription
-from gadget.scan.noise import NoiseScan, Prewhitening
+from gadget.scan.noise import NoiseSource as NoiseSource  # part of the settings, imported from here
+from gadget.scan.noise_estimate import noise_std_from_data
 from gadget.scan.open_slice import TRUSTED_PART, OpenSlice, SliceKey
 from gadget.scan.readout_kinds import ReadoutKind, kind_of_readout
+from gadget.scan.receiver import CoilMap, NoiseStore, Receiver
 from gadget.scan.slice_buffer import SliceArrays, SliceBuffer
+from gadget.scan.volume import AssembledVolume
 from gadget.wire.headers import AcquisitionFlag as Flag
 from gadget.wire.messages import Acquisition, Header
 from reconlib.kspace import KSpace
 
+logger = logging.getLogger(__name__)
+
 _LAST_BITS = Flag.LAST_IN_SLICE.bit | Flag.LAST_IN_REPETITION.bit | Flag.LAST_IN_MEASUREMENT.bit
-
-
-class NoiseSource(Enum):
-    """Where the noise level comes from."""
-
-    READOUTS = "readouts"
-    """Prewhiten with the scan's noise readouts; without any, estimate from the data."""
-    DATA = "data"
-    """Estimate from the data; no prewhitening."""
-    PREWHITENED = "prewhitened"
-    """The data came prewhitened: standard deviation 1 per real component."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +57,11 @@ class AssemblySettings:
     """Choices of the assembly."""
 
     noise: NoiseSource = NoiseSource.READOUTS
+    noise_store: NoiseStore | None = None
+    """Where noise is kept for later scans, and found; None: nowhere."""
+    coil_compression: CompressionChoice = CompressionChoice()
     use_calibration_lines: bool = True
-    """Whether calibration-only lines of the same k-space enter the data."""
+    """Whether calibration-only lines of the same k-space enter the data; else they are for coil maps only."""
     keep_averages: bool = False
     """Whether every average makes an image of its own; otherwise their mean does."""
     max_open_bytes: int = 16 * 2**30
@@ -67,6 +74,8 @@ class AssembledSlice:
 
     context: ScanContext
     kspace: KSpace
+    calibration: CalibrationLines | None = None
+    """Calibration of another encoding, matrix or contrast at this position: for coil maps only."""
 
 
 class SliceAssembler:
@@ -88,17 +97,22 @@ class SliceAssembler:
         if all(self._refusals):
             raise ScanError(str(self._refusals[0]))
         self._n_readouts = 0
-        self._n_coils: int | None = None
-        self._noise = NoiseScan()
-        self._prewhitening: Prewhitening | None = None
-        self._noise_is_fixed = False
+        self._receiver = Receiver(
+            description,
+            source=self.settings.noise,
+            store=self.settings.noise_store,
+            compression=self.settings.coil_compression,
+        )
         self._open: dict[SliceKey, OpenSlice] = {}
         self._closed: set[SliceKey] = set()
+        self._calibrations = CalibrationStore()
         self._calibrated: set[tuple[int, int]] = set()
+        self._phase_corrected: set[int] = set()
+        self._warned: set[str] = set()
         self._unused: Counter[str] = Counter()
 
-    def add(self, acquisition: Acquisition) -> tuple[AssembledSlice, ...]:
-        """Take one readout; return the slices that are complete with it."""
+    def add(self, acquisition: Acquisition) -> tuple[AssembledSlice | AssembledVolume, ...]:
+        """Take one readout; return the slices and slabs that are complete with it."""
         header = acquisition.header
         self._n_readouts += 1
         flags = int(header["flags"])
@@ -112,17 +126,21 @@ class SliceAssembler:
             done += self._add_image(acquisition)
         elif kind is ReadoutKind.CALIBRATION:
             self._add_calibration(acquisition)
+        elif kind is ReadoutKind.PHASE_CORRECTION:
+            self._phase_corrected.add(int(header["encoding_space_ref"]))
         if flags & _LAST_BITS:
             done += self._closed_by(flags, header)
-        return tuple(self._emit(key, is_complete=True) for key in done)
+        return tuple(self._emit(key, is_complete=True) for key in dict.fromkeys(done))
 
-    def finish(self) -> tuple[AssembledSlice, ...]:
-        """Return the slices that are still open, at the end of the stream."""
-        slices = []
-        for key in sorted(self._open):
+    def finish(self) -> tuple[AssembledSlice | AssembledVolume, ...]:
+        """Return the slices and slabs that are still open, at the end of the stream."""
+        self._receiver.finish()
+        slices: list[AssembledSlice | AssembledVolume] = []
+        # Slices without images stay until the others are out: the latter may use their calibration.
+        for key in sorted(self._open, key=lambda key: (self._open[key].buffer is None, key)):
             slice_ = self._open[key]
             if slice_.buffer is None:
-                self._unused["calibration-only readouts without imaging readouts"] += slice_.n_waiting
+                self._unused["readouts of lines outside the matrix"] += slice_.n_outside
                 del self._open[key]
                 continue
             part = TRUSTED_PART if slice_.was_flagged else 1.0
@@ -139,7 +157,15 @@ class SliceAssembler:
         skipped = [f"{n} {kind.value}" for kind, n in self.counts.items() if kind not in used]
         if skipped:
             lines.append("not image data, skipped: " + ", ".join(skipped))
-        lines += [f"not used: {n} {what}" for what, n in self._unused.items() if n]
+        unused = self._unused.copy()
+        closed = {key.slice for key in self._closed}
+        for number, n_readouts in self._calibrations.unused().items():
+            unused[
+                "calibration-only readouts after their slice was complete"
+                if number in closed
+                else "calibration-only readouts without imaging readouts"
+            ] += n_readouts
+        lines += [f"not used: {n} {what}" for what, n in unused.items() if n]
         return tuple(lines)
 
     # Readouts in
@@ -147,31 +173,13 @@ class SliceAssembler:
     def _name(self, header: Header) -> str:
         return f"Readout {self._n_readouts} of the stream (scan_counter {int(header['scan_counter'])})"
 
-    def _check(self, acquisition: Acquisition) -> None:
-        header, data = acquisition.header, acquisition.data
-        n_coils = data.shape[0]
-        if n_coils != self._n_coils:
-            if n_coils == 0 or data.shape[1] == 0:
-                raise ScanError(f"{self._name(header)} is empty: {n_coils} coils, {data.shape[1]} samples.")
-            if self._n_coils is not None:
-                raise ScanError(
-                    f"{self._name(header)} has {n_coils} coils, but earlier readouts have {self._n_coils}; "
-                    "all readouts of a scan, noise included, need the same coils."
-                )
-            self._n_coils = n_coils
-        is_finite = np.isfinite(np.ascontiguousarray(data).view(np.float32))
-        if not is_finite.all():
-            raise ScanError(
-                f"{self._name(header)} holds {int((~is_finite).sum())} NaN or infinite numbers. The data was "
-                "damaged before it came here."
-            )
+    def _check(self, acquisition: Acquisition, key: SliceKey, name: str) -> Acquisition:
+        """Check the coils of a readout; return it fit to be used."""
+        return self._receiver.check(acquisition, key, name)
 
     def _add_noise(self, acquisition: Acquisition) -> None:
-        self._check(acquisition)
-        if self._noise_is_fixed:
+        if not self._receiver.add_noise(acquisition, self._name(acquisition.header)):
             self._unused["noise readouts after the first slice (all slices are whitened alike)"] += 1
-            return
-        self._noise.add(acquisition.data, float(acquisition.header["sample_time_us"]))
 
     def _add_image(self, acquisition: Acquisition) -> list[SliceKey]:
         header = acquisition.header
@@ -179,14 +187,8 @@ class SliceAssembler:
         refusal = self._refusals[encoding.index]
         if refusal is not None:
             raise ScanError(refusal)
-        partition = int(header["idx"]["kspace_encode_step_2"])
-        if partition != 0:
-            raise ScanError(
-                f"{self._name(header)} has kspace_encode_step_2 {partition}: a 3-D scan, which is not "
-                "supported yet. Only 2-D slices can be reconstructed."
-            )
-        self._check(acquisition)
-        key = self._key(header)
+        key, name = self._key(header), self._name(header)
+        acquisition = self._check(acquisition, key, name)
         done = []
         slice_ = self._open.get(key)
         if slice_ is None:
@@ -194,8 +196,36 @@ class SliceAssembler:
             slice_ = self._open_slice(key, encoding)
         if slice_.buffer is None:
             slice_.max_bytes = self._bytes_left() + slice_.bytes_held
-        slice_.add_image(acquisition, self._name(header))
+        slice_.add_image(acquisition, name)
+        if len(slice_.directions) == 2 and encoding.index in self._phase_corrected:
+            raise ScanError(
+                f"{name} is read in another direction than others of its slice, and there are "
+                "phase correction readouts: this is EPI, whatever the header says, which is not supported "
+                "yet, as it needs regridding and ghost correction first."
+            )
+        if not slice_.was_flagged and self._came_in_full(key, slice_):
+            done.append(key)
         return done
+
+    def _came_in_full(self, key: SliceKey, slice_: OpenSlice) -> bool:
+        """Whether all announced lines of a slice came, and nothing that belongs to it can follow."""
+        if not slice_.all_lines_came(averages_kept=self.settings.keep_averages):
+            return False
+        if self._awaits_noise():
+            return False
+        encoding = slice_.encoding
+        step_1, step_2 = encoding.acceleration
+        if step_1 * (step_2 if slice_.is_3d else 1) == 1 or encoding.calibration_mode == "interleaved":
+            return True
+        if encoding.calibration_mode == "embedded":
+            return slice_.has_reference_lines(self.description.reference_lines)
+        return any(number == key.slice for _, number in self._calibrated)
+
+    def _awaits_noise(self) -> bool:
+        """Whether noise readouts are to be used, none came, and the header names no other measurement's."""
+        if self.settings.noise is not NoiseSource.READOUTS or self.counts[ReadoutKind.NOISE]:
+            return False
+        return not any(kind.strip().lower() == "noise" for kind in self.description.dependencies)
 
     def _add_calibration(self, acquisition: Acquisition) -> None:
         header = acquisition.header
@@ -203,33 +233,34 @@ class SliceAssembler:
         encoding = self.description.encoding_of(index)
         key = self._key(header)
         self._calibrated.add((index, key.slice))
-        if not self.settings.use_calibration_lines:
-            self._unused["calibration-only readouts, as set"] += 1
-        elif self._refusals[index] is not None or int(header["idx"]["kspace_encode_step_2"]) != 0:
+        if self._refusals[index] is not None:
             self._unused["calibration-only readouts of an encoding that is not supported"] += 1
-        elif key in self._closed and key not in self._open:
-            self._unused["calibration-only readouts after their slice was complete"] += 1
-        else:
-            self._check(acquisition)
+            return
+        name = self._name(header)
+        acquisition = self._check(acquisition, key, name)
+        self._calibrations.add(acquisition, encoding)
+        is_late = key in self._closed and key not in self._open
+        if self.settings.use_calibration_lines and not is_late:
             slice_ = self._open.get(key) or self._open_slice(key, encoding)
-            slice_.add_calibration(acquisition, self._name(header))
-            if slice_.n_waiting and self._bytes_left() < 0:
-                raise ScanError(
-                    f"{self._name(header)}: calibration-only readouts that wait for imaging readouts of "
-                    f"their slice fill the {self.settings.max_open_bytes / 2**30:.1f} GiB for slices that "
-                    "are being received."
-                )
+            slice_.add_calibration(acquisition, name)
+        if self._bytes_left() < 0:
+            raise ScanError(
+                f"{name}: calibration-only readouts that wait for imaging readouts of "
+                f"their slice fill the {self.settings.max_open_bytes / 2**30:.1f} GiB for slices that "
+                "are being received."
+            )
 
     def _key(self, header: Header) -> SliceKey:
         idx = header["idx"]
+        _, _, average, number, contrast, phase, repetition, set_, _, _ = idx.item()
         return SliceKey(
             encoding=int(header["encoding_space_ref"]),
-            repetition=int(idx["repetition"]),
-            set=int(idx["set"]),
-            phase=int(idx["phase"]),
-            contrast=int(idx["contrast"]),
-            average=int(idx["average"]) if self.settings.keep_averages else 0,
-            slice=int(idx["slice"]),
+            repetition=repetition,
+            set=set_,
+            phase=phase,
+            contrast=contrast,
+            average=average if self.settings.keep_averages else 0,
+            slice=number,
         )
 
     def _open_slice(self, key: SliceKey, encoding: Encoding) -> OpenSlice:
@@ -238,7 +269,8 @@ class SliceAssembler:
         return slice_
 
     def _bytes_left(self) -> int:
-        return self.settings.max_open_bytes - sum(slice_.bytes_held for slice_ in self._open.values())
+        held = sum(slice_.bytes_held for slice_ in self._open.values())
+        return self.settings.max_open_bytes - held - self._calibrations.n_bytes
 
     # Slices out
 
@@ -271,28 +303,30 @@ class SliceAssembler:
             for key in sorted(self._open)
             if key.repetition < new.repetition
             and key.same_but_repetition(new)
-            and self._is_complete(key, 1.0)
+            and self._is_complete(key, TRUSTED_PART)
         ]
 
-    def _emit(self, key: SliceKey, *, is_complete: bool) -> AssembledSlice:
+    def _emit(self, key: SliceKey, *, is_complete: bool) -> AssembledSlice | AssembledVolume:
         slice_ = self._open.pop(key)
         self._closed.add(key)
-        if not self._noise_is_fixed:
-            self._noise_is_fixed = True
-            if self.settings.noise is NoiseSource.READOUTS:
-                self._prewhitening = self._noise.prewhitening()
-        self._unused["calibration-only readouts unlike the imaging ones (samples or dwell time)"] += (
-            slice_.n_calibration_unlike
-        )
-        self._unused["calibration-only readouts of lines that imaging readouts cover"] += (
-            slice_.n_calibration_covered
-        )
         buffer = slice_.buffer
         if buffer is None:
             raise RuntimeError("a slice without imaging readouts cannot be complete")
-        matrix, whitening_notes = self._whitening(slice_)
-        arrays = buffer.arrays(matrix)
-        noise_std, noise_notes = self._noise_std(buffer, arrays)
+        slice_.settle()
+        self._count(slice_, buffer)
+        offset = echo_offset(buffer)
+        coil_map = self._receiver.coil_map(key, slice_.dwell_us)
+        arrays = buffer.arrays(coil_map.matrix, is_3d=slice_.is_3d)
+        noise_std, noise_notes = self._noise_std(buffer, arrays, coil_map)
+        samples, coil_map = self._receiver.compressed((key.encoding, key.slice), arrays.samples, coil_map)
+        arrays = replace(arrays, samples=samples)
+        recon = slice_.encoding.recon
+        calibration, calibration_notes = self._calibrations.lines_for(
+            slice_,
+            matrix=coil_map.matrix,
+            thickness_mm=recon.fov_mm[2] / (1 if slice_.is_3d else recon.matrix[2]),
+            has_own=slice_.has_calibration,
+        )
         context = describe_slice(
             key,
             slice_,
@@ -300,37 +334,50 @@ class SliceAssembler:
             arrays,
             self.description,
             is_complete=is_complete,
-            is_prewhitened=self._prewhitening is not None or self.settings.noise is NoiseSource.PREWHITENED,
-            notes=(*whitening_notes, *noise_notes),
+            is_prewhitened=coil_map.is_white,
+            warnings=(*slice_.warnings(), *echo_warnings(slice_, buffer, offset)),
+            notes=(*coil_map.notes, *noise_notes, *calibration_notes),
         )
+        self._warn(context)
+        if slice_.is_3d:
+            return AssembledVolume(context, arrays.samples, arrays.mask, noise_std, calibration)
         kspace = KSpace(
             samples=torch.from_numpy(arrays.samples)[None],
             mask=torch.from_numpy(arrays.mask)[None, None],
             noise_std=noise_std,
         )
-        return AssembledSlice(context, kspace)
+        return AssembledSlice(context, kspace, calibration)
 
-    def _whitening(self, slice_: OpenSlice) -> tuple[np.ndarray | None, tuple[str, ...]]:
-        whitening = self._prewhitening
-        if whitening is None:
-            return None, ()
-        header = self.description
-        scale = whitening.scale(slice_.dwell_us, header.noise_bandwidth)
-        how = whitening.describe_scale(
-            slice_.dwell_us,
-            header.noise_bandwidth,
-            from_header=header.relative_receiver_noise_bandwidth is not None,
+    def _count(self, slice_: OpenSlice, buffer: SliceBuffer) -> None:
+        self._unused["readouts of lines outside the matrix"] += slice_.n_outside
+        self._unused["calibration-only readouts of lines that imaging readouts cover"] += (
+            slice_.n_calibration_covered + buffer.n_calibration_replaced
         )
-        return whitening.matrix * scale, (*whitening.notes, how)
+        kind = CalibrationKey.of(buffer.nearest_header)
+        self._calibrations.entered_data(kind, slice_.n_calibration_taken)
 
-    def _noise_std(self, buffer: SliceBuffer, arrays: SliceArrays) -> tuple[float, tuple[str, ...]]:
-        if self._prewhitening is not None:
-            return arrays.noise_factor, ()
+    def _warn(self, context: ScanContext) -> None:
+        """Log each warning of a scan once, with the first image that it concerns."""
+        for warning in context.warnings:
+            if warning not in self._warned:
+                self._warned.add(warning)
+                logger.warning("%s: %s.", context.label(), warning)
+
+    def _noise_std(
+        self, buffer: SliceBuffer, arrays: SliceArrays, coil_map: CoilMap
+    ) -> tuple[float, tuple[str, ...]]:
         if self.settings.noise is NoiseSource.PREWHITENED:
             return arrays.noise_factor, ("taken as prewhitened before it came here",)
+        if coil_map.is_white:
+            return arrays.noise_factor, ()
         cause = "" if self.settings.noise is NoiseSource.DATA else ", as there are no usable noise readouts"
+        if self._receiver.why_no_noise:
+            cause += f" ({self._receiver.why_no_noise})"
         estimate = buffer.edge_noise_std() * arrays.noise_factor
-        largest = float(np.abs(arrays.samples).max(initial=0.0))
+        if not arrays.counts_differ:
+            estimate = noise_std_from_data(estimate, arrays.samples, arrays.mask)
+        # Coil by coil: of a slab the magnitudes of all would take half its memory again.
+        largest = max(float(np.abs(of_coil).max(initial=0.0)) for of_coil in arrays.samples)
         if largest == 0:
             return 1.0, ("all samples are zero: noise level 1 assumed",)
         if estimate < 1e-6 * largest:

@@ -28,6 +28,10 @@ class ScanContext:
     """Samples of the assembled k-space, along x and y: the grid of the reconstruction."""
     grid_fov_mm: tuple[float, float]
     """Field of view of that grid, along x and y."""
+    n_partitions: int = 1
+    """Encoded partitions (kz) of a slab; 1 for slices."""
+    slab_fov_mm: float = 0.0
+    """Encoded field of view of a slab along the slice direction."""
 
     measurement_uid: int
     acquisition_time_stamp: int
@@ -60,6 +64,8 @@ class ScanContext:
     is_prewhitened: bool
     notes: tuple[str, ...]
     """How the slice was assembled, in sentences for the log and the image's meta. No patient data."""
+    warnings: tuple[str, ...] = ()
+    """Where header and readouts disagree, and what was taken; they are among the notes, too."""
 
     def label(self) -> str:
         """Return a short name for log lines, naming only the counters that are not zero besides the slice."""

@@ -6,7 +6,6 @@ from numpy.typing import NDArray
 from gadget.scan.context import ScanContext, Vector
 from gadget.scan.header import ScanDescription
 from gadget.scan.open_slice import OpenSlice, SliceKey
-from gadget.scan.placement import expected_lines
 from gadget.scan.slice_buffer import SliceArrays, SliceBuffer
 
 
@@ -20,10 +19,14 @@ def describe_slice(
     is_complete: bool,
     is_prewhitened: bool,
     notes: tuple[str, ...],
+    warnings: tuple[str, ...] = (),
 ) -> ScanContext:
-    """Gather what the image header and the log need; ``notes`` follow those on the assembly."""
+    """Gather what the image header and the log need; ``notes`` follow those on the assembly.
+
+    A slab keeps its partitions: ``recon_matrix`` and ``recon_fov_mm`` are those of the whole slab.
+    """
     header, encoding = buffer.nearest_header, slice_.encoding
-    n_columns = arrays.samples.shape[2]
+    n_columns, is_3d = arrays.samples.shape[-1], slice_.is_3d
     pixel_y_mm = encoding.encoded.fov_mm[1] / encoding.encoded.matrix[1]
     return ScanContext(
         encoding_index=key.encoding,
@@ -34,14 +37,16 @@ def describe_slice(
         set=key.set,
         average=key.average,
         encoded_matrix=encoding.encoded.matrix,
-        recon_matrix=(encoding.recon.matrix[0], encoding.recon.matrix[1], 1),
+        recon_matrix=(*encoding.recon.matrix[:2], encoding.recon.matrix[2] if is_3d else 1),
         recon_fov_mm=(
             encoding.recon.fov_mm[0],
             encoding.recon.fov_mm[1],
-            encoding.recon.fov_mm[2] / encoding.recon.matrix[2],
+            encoding.recon.fov_mm[2] / (1 if is_3d else encoding.recon.matrix[2]),
         ),
         grid_matrix=(n_columns, buffer.n_rows),
         grid_fov_mm=(buffer.grid.pixel_mm * n_columns, pixel_y_mm * buffer.n_rows),
+        n_partitions=buffer.n_partitions if is_3d else 1,
+        slab_fov_mm=encoding.encoded.fov_mm[2] if is_3d else 0.0,
         measurement_uid=int(header["measurement_uid"]),
         acquisition_time_stamp=int(header["acquisition_time_stamp"]),
         physiology_time_stamp=_three_ints(header["physiology_time_stamp"]),
@@ -59,11 +64,16 @@ def describe_slice(
         n_coils=arrays.samples.shape[0],
         n_lines=buffer.n_lines,
         n_calibration_lines=buffer.n_lines - buffer.n_image_lines,
-        n_lines_announced=expected_lines(encoding),
+        n_lines_announced=slice_.n_lines_announced,
         n_averages=buffer.largest_count,
         is_complete=is_complete,
         is_prewhitened=is_prewhitened,
-        notes=(*_notes(slice_, buffer, arrays, is_complete), *notes),
+        notes=(
+            *_notes(slice_, buffer, arrays, is_complete),
+            *(f"warning: {one}" for one in warnings),
+            *notes,
+        ),
+        warnings=warnings,
     )
 
 
@@ -72,24 +82,27 @@ def _notes(slice_: OpenSlice, buffer: SliceBuffer, arrays: SliceArrays, is_compl
     notes = []
     n_calibration = buffer.n_lines - buffer.n_image_lines
     calibration = f" ({n_calibration} of them calibration only)" if n_calibration else ""
-    notes.append(f"{buffer.n_lines} of {buffer.n_rows} lines measured{calibration}")
+    lines = f"{buffer.n_partitions} x {buffer.n_rows}" if slice_.is_3d else f"{buffer.n_rows}"
+    notes.append(f"{buffer.n_lines} of {lines} lines measured{calibration}")
     if slice_.is_late:
         notes.append("these lines came after their slice had been closed; they make an image of their own")
     if not is_complete:
         notes.append(
             f"incomplete: {buffer.n_image_lines} imaging lines where the header announces "
-            f"{expected_lines(encoding)}"
+            f"{slice_.n_lines_announced}"
             f", {len(slice_.averages)} average(s)"
         )
     if slice_.rows.note is not None:
         notes.append(slice_.rows.note)
+    if slice_.is_3d and slice_.partitions.note is not None:
+        notes.append(slice_.partitions.note)
     if grid.removed_upstream:
         notes.append(f"readout oversampling was removed before: {grid.n_columns} samples")
     elif arrays.is_cropped:
         notes.append(f"readout oversampling removed: {grid.n_columns} to {grid.n_kept} columns")
     elif grid.n_kept < grid.n_columns:
         notes.append("incomplete readouts: oversampling stays until after the reconstruction")
-    if encoding.encoded.matrix[2] > 1:
+    if encoding.encoded.matrix[2] > 1 and not slice_.is_3d:
         notes.append(
             f"{encoding.encoded.matrix[2]} partitions in the header, none encoded: taken as a 2-D slice"
         )
@@ -97,8 +110,34 @@ def _notes(slice_: OpenSlice, buffer: SliceBuffer, arrays: SliceArrays, is_compl
         how = "noise level: root mean square over the lines" if arrays.counts_differ else "equally often"
         notes.append(f"lines measured up to {buffer.largest_count} times are averaged ({how})")
     if slice_.dwells_differ:
-        notes.append(f"imaging readouts of different dwell times: noise scaled for {slice_.dwell_us:g} us")
+        notes.append(
+            "imaging readouts of different dwell times: weighted by them, noise scaled for "
+            f"{slice_.dwell_us:g} us"
+        )
     return tuple(notes)
+
+
+def echo_warnings(slice_: OpenSlice, buffer: SliceBuffer, offset: tuple[int, int, int]) -> tuple[str, ...]:
+    """Say where the strongest line or sample is far from the centre that the header gives.
+
+    ``offset`` is that of :func:`gadget.scan.buffer_survey.echo_offset`. The header is believed:
+    an image's own phase can move the echo, too.
+    """
+    partitions, rows, columns = offset
+    warnings = []
+    for distance, lines in ((rows, slice_.rows), (partitions, slice_.partitions)):
+        if distance and (slice_.is_3d or lines is slice_.rows):
+            warnings.append(
+                f"the strongest line has {lines.counter} {lines.center + distance}, but the centre of "
+                f"k-space is taken to be {lines.center}: check the header's limits, if the image is blurred"
+            )
+    if columns:
+        side = "behind" if columns > 0 else "before"
+        warnings.append(
+            f"the strongest sample of the readouts lies {abs(columns)} columns {side} the centre of the "
+            f"{buffer.grid.n_columns} columns: check center_sample, if the image is blurred"
+        )
+    return tuple(warnings)
 
 
 def _vector(values: NDArray[np.float32]) -> Vector:

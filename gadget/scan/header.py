@@ -6,13 +6,22 @@ numbers through. Everything that is read is checked here. The subject's data is 
 header is ever logged.
 """
 
-import math
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
 from gadget.errors import ScanError
+from gadget.scan.header_xml import (
+    child_of,
+    numbers,
+    optional_number,
+    optional_whole,
+    shortened,
+    tag,
+    text_of,
+    user_numbers,
+)
 
 LARGEST_MATRIX = 8192
 """Samples per axis above which a header is taken to be wrong."""
@@ -59,6 +68,18 @@ class Encoding:
     calibration_mode: str | None = None
     multiband_factor: int = 1
     echo_train_length: int | None = None
+    trajectory_description: str | None = None
+    """The ``identifier`` of the description of the trajectory ('ConventionalEPI', ...)."""
+
+    @property
+    def announces_partitions(self) -> bool:
+        """Whether the header says that there is a second phase-encoding direction: a 3-D scan.
+
+        Several partitions in the encoded matrix are not enough: 2-D scans of some converters have them, too,
+        with limits of kspace_encoding_step_2 that end at 0 or are not there.
+        """
+        limit = self.limits.get("kspace_encoding_step_2")
+        return self.encoded.matrix[2] > 1 and limit is not None and limit.maximum > 0
 
     def refusal(self) -> str | None:
         """Say why readouts of this encoding cannot be reconstructed yet; None where they can."""
@@ -67,6 +88,13 @@ class Encoding:
             return (
                 f"{where} has the trajectory 'epi', which is not supported yet: EPI needs regridding and "
                 "ghost correction first. Only 'cartesian' can be reconstructed."
+            )
+        description = self.trajectory_description or ""
+        if "epi" in description.lower():
+            return (
+                f"{where} is EPI by its trajectoryDescription, whatever its trajectory "
+                f"('{self.trajectory}') says: not supported yet, as EPI needs regridding and ghost "
+                "correction first."
             )
         if self.trajectory != "cartesian":
             return (
@@ -77,12 +105,6 @@ class Encoding:
             return (
                 f"{where} is a multiband scan (factor {self.multiband_factor}), which is not supported yet. "
                 "Only slices excited one by one can be reconstructed."
-            )
-        partitions = self.limits.get("kspace_encoding_step_2")
-        if self.encoded.matrix[2] > 1 and partitions is not None and partitions.maximum > 0:
-            return (
-                f"{where} is a 3-D scan ({self.encoded.matrix[2]} partitions, kspace_encoding_step_2 up to "
-                f"{partitions.maximum}), which is not supported yet. Only 2-D slices can be reconstructed."
             )
         return None
 
@@ -109,6 +131,9 @@ class ScanDescription:
     """Identifier of another measurement by kind of dependency ('Noise', 'SenMap', ...)."""
     echo_times_ms: tuple[float, ...] = ()
     repetition_times_ms: tuple[float, ...] = ()
+    reference_lines: tuple[int | None, int | None] = (None, None)
+    """Lines of an embedded calibration along the two phase-encoding directions, as Siemens' converter has
+    them (``EmbeddedRefLinesE1`` and ``E2`` of the user parameters); None where the header does not say."""
 
     @property
     def noise_bandwidth(self) -> float:
@@ -133,20 +158,21 @@ def parse_scan_header(text: str) -> ScanDescription:
     ------
     ScanError
         The text is not XML, not an ISMRMRD header, or lacks (or has nonsense in) what placing k-space needs.
-        Scans that are described well but not supported (non-Cartesian, 3-D, ...) do not raise here:
+        Scans that are described well but not supported (non-Cartesian, EPI, ...) do not raise here:
         ask :meth:`Encoding.refusal`.
     """
     root = _root(text)
     encodings = tuple(
-        _encoding(node, index) for index, node in enumerate(n for n in root if _name(n) == "encoding")
+        _encoding(node, index) for index, node in enumerate(n for n in root if tag(n) == "encoding")
     )
     if not encodings:
         raise ScanError("The scan header has no encoding; cannot lay out k-space. Check the converter.")
-    measurement = _child(root, "measurementInformation")
-    system = _child(root, "acquisitionSystemInformation")
-    study = _child(root, "studyInformation")
-    sequence = _child(root, "sequenceParameters")
-    bandwidth = _optional_number(system, "relativeReceiverNoiseBandwidth")
+    measurement = child_of(root, "measurementInformation")
+    system = child_of(root, "acquisitionSystemInformation")
+    study = child_of(root, "studyInformation")
+    sequence = child_of(root, "sequenceParameters")
+    user = user_numbers(child_of(root, "userParameters"))
+    bandwidth = optional_number(system, "relativeReceiverNoiseBandwidth")
     if bandwidth is not None and not 0 < bandwidth <= 1:
         raise ScanError(
             f"Scan header: relativeReceiverNoiseBandwidth is {bandwidth:g}; it must be above 0 and at most 1."
@@ -154,20 +180,21 @@ def parse_scan_header(text: str) -> ScanDescription:
     return ScanDescription(
         encodings=encodings,
         relative_receiver_noise_bandwidth=bandwidth,
-        receiver_channels=_optional_whole(system, "receiverChannels"),
+        receiver_channels=optional_whole(system, "receiverChannels"),
         coil_labels=_coil_labels(system),
-        field_strength_t=_optional_number(system, "systemFieldStrength_T"),
-        system_vendor=_text(system, "systemVendor"),
-        system_model=_text(system, "systemModel"),
-        protocol_name=_text(measurement, "protocolName"),
-        sequence_name=_text(measurement, "sequenceName"),
-        series_description=_text(measurement, "seriesDescription"),
-        measurement_id=_text(measurement, "measurementID"),
-        patient_position=_text(measurement, "patientPosition"),
-        body_part=_text(study, "bodyPartExamined"),
+        field_strength_t=optional_number(system, "systemFieldStrength_T"),
+        system_vendor=text_of(system, "systemVendor"),
+        system_model=text_of(system, "systemModel"),
+        protocol_name=text_of(measurement, "protocolName"),
+        sequence_name=text_of(measurement, "sequenceName"),
+        series_description=text_of(measurement, "seriesDescription"),
+        measurement_id=text_of(measurement, "measurementID"),
+        patient_position=text_of(measurement, "patientPosition"),
+        body_part=text_of(study, "bodyPartExamined"),
         dependencies=_dependencies(measurement),
-        echo_times_ms=_numbers(sequence, "TE"),
-        repetition_times_ms=_numbers(sequence, "TR"),
+        echo_times_ms=numbers(sequence, "TE"),
+        repetition_times_ms=numbers(sequence, "TR"),
+        reference_lines=(user.get("EmbeddedRefLinesE1"), user.get("EmbeddedRefLinesE2")),
     )
 
 
@@ -185,9 +212,9 @@ def _root(text: str) -> Element:
             f"The scan header is not XML ({detail}; {len(text)} characters). Check what the peer or "
             "converter sends."
         ) from None
-    if _name(root) != "ismrmrdHeader":
+    if tag(root) != "ismrmrdHeader":
         raise ScanError(
-            f"The scan header's root element is '{_shortened(_name(root))}'; an ISMRMRD header has "
+            f"The scan header's root element is '{shortened(tag(root))}'; an ISMRMRD header has "
             "'ismrmrdHeader'."
         )
     return root
@@ -195,15 +222,15 @@ def _root(text: str) -> Element:
 
 def _encoding(node: Element, index: int) -> Encoding:
     where = f"encoding[{index}]"
-    trajectory = _text(node, "trajectory")
+    trajectory = text_of(node, "trajectory")
     if trajectory is None:
         raise ScanError(f"Scan header has no {where}.trajectory; cannot tell how k-space was sampled.")
-    parallel = _child(node, "parallelImaging")
-    factors = _child(parallel, "accelerationFactor")
-    multiband = _child(parallel, "multiband")
-    limits_node = _child(node, "encodingLimits")
+    parallel = child_of(node, "parallelImaging")
+    factors = child_of(parallel, "accelerationFactor")
+    multiband = child_of(parallel, "multiband")
+    limits_node = child_of(node, "encodingLimits")
     limits = {
-        _name(child): _limit(child, f"{where}.encodingLimits.{_name(child)}")
+        tag(child): _limit(child, f"{where}.encodingLimits.{tag(child)}")
         for child in ([] if limits_node is None else limits_node)
     }
     return Encoding(
@@ -213,23 +240,24 @@ def _encoding(node: Element, index: int) -> Encoding:
         limits=limits,
         trajectory=trajectory.lower(),
         acceleration=(
-            max(1, _optional_whole(factors, "kspace_encoding_step_1") or 1),
-            max(1, _optional_whole(factors, "kspace_encoding_step_2") or 1),
+            max(1, optional_whole(factors, "kspace_encoding_step_1") or 1),
+            max(1, optional_whole(factors, "kspace_encoding_step_2") or 1),
         ),
-        calibration_mode=_text(parallel, "calibrationMode"),
-        multiband_factor=_optional_whole(multiband, "multiband_factor") or 1,
-        echo_train_length=_optional_whole(node, "echoTrainLength"),
+        calibration_mode=text_of(parallel, "calibrationMode"),
+        multiband_factor=optional_whole(multiband, "multiband_factor") or 1,
+        echo_train_length=optional_whole(node, "echoTrainLength"),
+        trajectory_description=text_of(child_of(node, "trajectoryDescription"), "identifier"),
     )
 
 
 def _space(node: Element, name: str, where: str) -> Space:
-    space = _child(node, name)
-    size = _child(space, "matrixSize")
+    space = child_of(node, name)
+    size = child_of(space, "matrixSize")
     if size is None:
         raise ScanError(
             f"Scan header has no {where}.{name}.matrixSize; cannot lay out k-space. Check the converter."
         )
-    fov = _child(space, "fieldOfView_mm")
+    fov = child_of(space, "fieldOfView_mm")
     if fov is None:
         raise ScanError(
             f"Scan header has no {where}.{name}.fieldOfView_mm; cannot place the image. Check the converter."
@@ -240,7 +268,7 @@ def _space(node: Element, name: str, where: str) -> Space:
 
 
 def _matrix_size(node: Element, axis: str, path: str) -> int:
-    value = _optional_whole(node, axis, path)
+    value = optional_whole(node, axis, path)
     if value is None:
         raise ScanError(f"Scan header has no {path}; cannot lay out k-space. Check the converter.")
     if not 1 <= value <= LARGEST_MATRIX:
@@ -249,7 +277,7 @@ def _matrix_size(node: Element, axis: str, path: str) -> int:
 
 
 def _field_of_view(node: Element, axis: str, path: str) -> float:
-    value = _optional_number(node, axis, path)
+    value = optional_number(node, axis, path)
     if value is None:
         raise ScanError(f"Scan header has no {path}; cannot place the image. Check the converter.")
     # Home-made 2-D files leave the thickness at zero; it shapes no pixel.
@@ -261,7 +289,7 @@ def _field_of_view(node: Element, axis: str, path: str) -> float:
 def _limit(node: Element, path: str) -> Limit:
     values = {}
     for name in ("minimum", "maximum", "center"):
-        values[name] = _optional_whole(node, name, f"{path}.{name}") or 0
+        values[name] = optional_whole(node, name, f"{path}.{name}") or 0
     limit = Limit(**values)
     if not 0 <= limit.minimum <= limit.maximum <= 65535 or not 0 <= limit.center <= 65535:
         raise ScanError(
@@ -274,61 +302,15 @@ def _limit(node: Element, path: str) -> Limit:
 def _coil_labels(system: Element | None) -> dict[int, str]:
     labels = {}
     for node in [] if system is None else system:
-        number = _optional_whole(node, "coilNumber") if _name(node) == "coilLabel" else None
+        number = optional_whole(node, "coilNumber") if tag(node) == "coilLabel" else None
         if number is not None:
-            labels[number] = _text(node, "coilName") or ""
+            labels[number] = text_of(node, "coilName") or ""
     return labels
 
 
 def _dependencies(measurement: Element | None) -> dict[str, str]:
     found = {}
     for node in [] if measurement is None else measurement:
-        if _name(node) == "measurementDependency":
-            found[_text(node, "dependencyType") or ""] = _text(node, "measurementID") or ""
+        if tag(node) == "measurementDependency":
+            found[text_of(node, "dependencyType") or ""] = text_of(node, "measurementID") or ""
     return found
-
-
-def _name(node: Element) -> str:
-    return node.tag.rpartition("}")[2]
-
-
-def _child(node: Element | None, name: str) -> Element | None:
-    return next((n for n in ([] if node is None else node) if _name(n) == name), None)
-
-
-def _text(node: Element | None, name: str) -> str | None:
-    child = _child(node, name)
-    return (child.text or "").strip() or None if child is not None else None
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 40 else text[:40] + "..."
-
-
-def _optional_number(node: Element | None, name: str, path: str | None = None) -> float | None:
-    text = _text(node, name)
-    if text is None:
-        return None
-    return _number(text, path or name)
-
-
-def _number(text: str, path: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ScanError(f"Scan header: {path} is '{_shortened(text)}'; it must be a finite number.")
-    return value
-
-
-def _optional_whole(node: Element | None, name: str, path: str | None = None) -> int | None:
-    value = _optional_number(node, name, path)
-    if value is not None and value != int(value):
-        raise ScanError(f"Scan header: {path or name} is {value:g}; it must be a whole number.")
-    return None if value is None else int(value)
-
-
-def _numbers(node: Element | None, name: str) -> tuple[float, ...]:
-    texts = ((n.text or "").strip() for n in ([] if node is None else node) if _name(n) == name)
-    return tuple(_number(text, name) for text in texts if text)

@@ -5,13 +5,15 @@ Conventions: the covariance of the coils is the complex one, :math:`C = E[n n^H]
 standard deviation 1 (a complex sample the variance 2).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from gadget.errors import ScanError
+from gadget.scan.coil_identity import CoilIdentity
 
 DEPENDENT_BELOW = 1e-5
 """A coil whose noise the others explain up to this part of its variance carries no data of its own."""
@@ -22,6 +24,18 @@ SAMPLES_PER_COIL = 4
 _GAUSSIAN_MAD = 0.6744897501960817  # the median of |x| for a normal x of standard deviation 1
 
 
+class NoiseSource(Enum):
+    """Where the noise level comes from."""
+
+    READOUTS = "readouts"
+    """Prewhiten with the scan's noise readouts; without any, with the earlier measurement that the header
+    names, where that is kept; else estimate from the data."""
+    DATA = "data"
+    """Estimate from the data; no prewhitening."""
+    PREWHITENED = "prewhitened"
+    """The data came prewhitened: standard deviation 1 per real component."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prewhitening:
     """A linear map from the scanner's coils to coils with independent noise of equal level."""
@@ -30,6 +44,8 @@ class Prewhitening:
     """complex128 (kept coil, coil)."""
     dwell_us: float
     """Dwell time of the noise readouts; 0 where it is not known."""
+    bandwidth: float | None = None
+    """The relative noise bandwidth that came with the noise; None: the one of the scan counts."""
     kept_coils: tuple[int, ...]
     """The scanner's coils that carry data of their own, in their order."""
     notes: tuple[str, ...]
@@ -56,12 +72,86 @@ class Prewhitening:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoiseCovariance:
+    """What is known after a noise measurement; no more of it is ever kept."""
+
+    matrix: NDArray[np.complex128]
+    """complex128 (coil, coil), E[n n^H]; rows and columns of coils whose noise is not known are zero."""
+    n_samples: int
+    n_readouts: int
+    dwell_us: float
+    """Dwell time that ``matrix`` belongs to; 0 where it is not known."""
+    bandwidth: float | None = None
+    """Relative receiver noise bandwidth of the measurement's header; None where it has none."""
+    coil_names: tuple[str, ...] = ()
+    """Name of each coil; empty where they are not known."""
+    origin: str = ""
+    """Words for the log: where the noise comes from, when not from the scan itself."""
+    remarks: tuple[str, ...] = field(default=())
+    """How it was pooled, in words for the log."""
+
+    def of_coils(self, rows: tuple[int, ...]) -> "NoiseCovariance":
+        """Return the covariance of some coils, in the order that is given."""
+        names = tuple(self.coil_names[row] for row in rows) if self.coil_names else ()
+        return replace(self, matrix=self.matrix[np.ix_(rows, rows)], coil_names=names)
+
+    def prewhitening(self, left_out: tuple[int, ...] = ()) -> Prewhitening | None:
+        r"""Return the whitening; None where there is no noise at all.
+
+        The matrix that N samples of n coils give whitens other samples of the same noise to the variance
+        :math:`2 N / (N - n)` on average (the mean of an inverse complex Wishart matrix), not 2. The factor is
+        taken out here, so that few noise samples do not make the noise look larger than it is.
+
+        Parameters
+        ----------
+        left_out
+            Coils that are not used; the others are whitened as if these were not there.
+        """
+        n_coils = self.matrix.shape[0]
+        notes = [
+            f"prewhitened with {self.n_samples} noise samples of {self.n_readouts} readout(s){self.origin}",
+            *self.remarks,
+        ]
+        candidates = [coil for coil in range(n_coils) if coil not in left_out]
+        covariance = self.matrix[np.ix_(candidates, candidates)]
+        is_diagonal = self.n_samples < SAMPLES_PER_COIL * n_coils
+        if is_diagonal:
+            covariance = np.diag(np.diag(covariance))
+            notes.append(
+                f"only {self.n_samples} noise samples for {n_coils} coils: their correlations were left out"
+            )
+        factor, kept = _independent_factor(covariance / 2)
+        if not kept:
+            return None
+        n_fitted = 1 if is_diagonal else len(kept)
+        factor = factor * np.sqrt(self.n_samples / max(self.n_samples - n_fitted, 1))
+        kept = [candidates[index] for index in kept]
+        coils = CoilIdentity(n_coils, names=self.coil_names)
+        silent = [coil for coil in candidates if self.matrix[coil, coil].real == 0]
+        copies = [coil for coil in candidates if coil not in kept and coil not in silent]
+        if silent:
+            notes.append(f"{coils.say(silent)} left out: no noise in the noise readouts")
+        if copies:
+            notes.append(f"{coils.say(copies)} left out: next to no noise, or only a copy of other coils'")
+        matrix = np.zeros((len(kept), n_coils), np.complex128)
+        matrix[:, kept] = solve_triangular(factor, np.eye(len(kept)), lower=True)
+        return Prewhitening(
+            matrix=matrix,
+            dwell_us=self.dwell_us,
+            bandwidth=self.bandwidth,
+            kept_coils=tuple(kept),
+            notes=tuple(notes),
+        )
+
+
 class NoiseScan:
     """Pools noise readouts of any length.
 
     Readouts of different dwell times are pooled too: noise power is inversely proportional to the dwell time,
-    so each is scaled to the dwell time of the first one. A readout whose dwell time is not known (0) is not
-    scaled. The mean is not removed: noise has none.
+    so each is scaled to the first dwell time that is known. A readout whose dwell time is not known (0) is
+    not scaled. The mean is not removed: noise has none. The noise of a coil that is zero throughout any of
+    the readouts is not known.
     """
 
     def __init__(self) -> None:
@@ -69,6 +159,7 @@ class NoiseScan:
         self.n_samples = 0
         self.dwell_us = 0.0
         self._sum: NDArray[np.complex128] | None = None
+        self._has_noise: NDArray[np.bool_] = np.zeros(0, np.bool_)
         self._dwells_differ = False
 
     @property
@@ -81,46 +172,38 @@ class NoiseScan:
         noise = data.astype(np.complex128)
         if self._sum is None:
             self._sum = np.zeros((noise.shape[0], noise.shape[0]), np.complex128)
-            self.dwell_us = dwell_us
+            self._has_noise = np.ones(noise.shape[0], np.bool_)
         elif noise.shape[0] != self._sum.shape[0]:
             raise ScanError(
                 f"Noise readouts have {self._sum.shape[0]} and {noise.shape[0]} coils; all need the same "
                 "number."
             )
-        if dwell_us > 0 and self.dwell_us > 0 and dwell_us != self.dwell_us:
+        self._has_noise &= noise.any(axis=1)
+        if self.dwell_us <= 0:
+            self.dwell_us = dwell_us
+        elif dwell_us > 0 and dwell_us != self.dwell_us:
             noise *= np.sqrt(dwell_us / self.dwell_us)
             self._dwells_differ = True
         self._sum += noise @ noise.conj().T
         self.n_samples += noise.shape[1]
         self.n_readouts += 1
 
-    def prewhitening(self) -> Prewhitening | None:
-        """Return the whitening of what was added; None where nothing was added, or only zeros."""
-        if self._sum is None or self.n_samples == 0:
+    def covariance(
+        self, coil_names: tuple[str, ...] = (), bandwidth: float | None = None
+    ) -> NoiseCovariance | None:
+        """Return the covariance of what was added; None where nothing was added, or only zeros."""
+        if self._sum is None or self.n_samples == 0 or not self._has_noise.any():
             return None
-        notes = [f"prewhitened with {self.n_samples} noise samples of {self.n_readouts} readout(s)"]
-        if self._dwells_differ:
-            notes.append(f"noise readouts of different dwell times were scaled to {self.dwell_us:g} us")
-        covariance = self._sum / self.n_samples
-        if self.n_samples < SAMPLES_PER_COIL * self.n_coils:
-            covariance = np.diag(np.diag(covariance))
-            notes.append(
-                f"only {self.n_samples} noise samples for {self.n_coils} coils: their correlations were left "
-                "out"
-            )
-        factor, kept = _independent_factor(covariance / 2)
-        if not kept:
-            return None
-        dropped = sorted(set(range(self.n_coils)) - set(kept))
-        if dropped:
-            notes.append(
-                "coil(s) "
-                + ", ".join(str(coil) for coil in dropped)
-                + " (counted from 0) left out: no noise, or only a copy of other coils' noise"
-            )
-        matrix = np.zeros((len(kept), self.n_coils), np.complex128)
-        matrix[:, kept] = solve_triangular(factor, np.eye(len(kept)), lower=True)
-        return Prewhitening(matrix=matrix, dwell_us=self.dwell_us, kept_coils=tuple(kept), notes=tuple(notes))
+        remark = f"noise readouts of different dwell times were scaled to {self.dwell_us:g} us"
+        return NoiseCovariance(
+            matrix=self._sum / self.n_samples * np.outer(self._has_noise, self._has_noise),
+            n_samples=self.n_samples,
+            n_readouts=self.n_readouts,
+            dwell_us=self.dwell_us,
+            bandwidth=bandwidth,
+            coil_names=coil_names,
+            remarks=(remark,) if self._dwells_differ else (),
+        )
 
 
 def _independent_factor(covariance: NDArray[np.complex128]) -> tuple[NDArray[np.complex128], list[int]]:

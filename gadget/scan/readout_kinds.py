@@ -1,9 +1,10 @@
-"""Tell what a readout is from its flags, before any of its data is looked at."""
+"""Tell what a readout is from its header, before any of its data is looked at."""
 
 from enum import Enum
 
 from gadget.errors import ScanError
 from gadget.wire.headers import AcquisitionFlag as Flag
+from gadget.wire.messages import Header
 
 
 class ReadoutKind(Enum):
@@ -33,6 +34,8 @@ _KIND_OF_FLAG = (
     (Flag.IS_PHASE_STABILIZATION, ReadoutKind.PHASE_STABILIZATION),
 )
 _COMPRESSED = (Flag.COMPRESSION1, Flag.COMPRESSION2, Flag.COMPRESSION3, Flag.COMPRESSION4)
+_CALIBRATION_BIT = Flag.IS_PARALLEL_CALIBRATION.bit
+_CALIBRATION_BITS = _CALIBRATION_BIT | Flag.IS_PARALLEL_CALIBRATION_AND_IMAGING.bit
 _SPECIAL_BITS = sum(flag.bit for flag in (*(f for f, _ in _KIND_OF_FLAG), *_COMPRESSED))
 
 
@@ -57,6 +60,14 @@ def kind_of_readout(flags: int) -> ReadoutKind:
         for flag, kind in _KIND_OF_FLAG:
             if flags & flag.bit:
                 return kind
-    if flags & Flag.IS_PARALLEL_CALIBRATION.bit and not flags & Flag.IS_PARALLEL_CALIBRATION_AND_IMAGING.bit:
-        return ReadoutKind.CALIBRATION
-    return ReadoutKind.IMAGE
+    is_only_calibration = flags & _CALIBRATION_BITS == _CALIBRATION_BIT
+    return ReadoutKind.CALIBRATION if is_only_calibration else ReadoutKind.IMAGE
+
+
+def known_dwell(header: Header) -> float:
+    """Return the dwell time of a readout in microseconds; 0 where it is not known, or cannot be.
+
+    Up to a second: what is longer, negative or no number says nothing of the noise.
+    """
+    dwell_us = float(header["sample_time_us"])
+    return dwell_us if 0 < dwell_us <= 1e6 else 0.0

@@ -41,7 +41,6 @@ from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
 from reconlib.operators.sense import root_sum_of_squares
 
-
 COIL_HALF_LIFE = 10
 """Iterations in which a falling coil step halves."""
 MOST_COIL_HALVINGS = 20.0

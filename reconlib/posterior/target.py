@@ -12,7 +12,8 @@ the reconstruction's total variation of b at its estimate, with :math:`\epsilon 
 (:class:`~reconlib.energies.quadratic_variation.QuadraticVariation`): total variation finds the edges of an
 estimate, but as a density it is far too wide where b is not measured, and its mean has no edges (Lassas and
 Siltanen, Inverse Probl 20:1537, 2004). On simulated scans its posterior mean lay 0.8 to 2.2 dB below that
-of Q, and its kink keeps the steps of chains short.
+of Q, and its kink keeps the steps of chains short. That is ``soft``; in ``free`` both parts have R, and there
+is no Q.
 
 A ``real`` image is kept from negative values by reflection where the prior knows magnitudes only. A prior
 that knows negative values needs no wall there, and dark pixels are then not brighter than they should be.

@@ -112,7 +112,7 @@ def test_json_parameters_are_recognised():
     assert has_json_parameters(parameters(anything="1"))
 
 
-@pytest.mark.parametrize("key", ["device", "threads", "batch_slices"])
+@pytest.mark.parametrize("key", ["device", "threads", "batch_slices", "noise.cache"])
 def test_a_peer_may_not_set_what_is_the_servers(key):
     with pytest.raises(SettingsError, match=rf"may not set:\n  {key}: it is the server's own"):
         settings_from_json(Settings(), parameters(**{key: "1"}))

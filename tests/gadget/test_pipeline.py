@@ -14,8 +14,8 @@ import gadget.reconstructor
 from gadget.errors import PeerProtocolError, ScanError, SettingsError
 from gadget.image_labels import StreamSummary
 from gadget.pipeline import reconstruct_stream
+from gadget.pixels import PixelType
 from gadget.reconstructor import ImageKind
-from gadget.series import PixelType
 from gadget.series_writer import pixel_type_for
 from gadget.wire.codec import MrdDecoder
 from gadget.wire.headers import WAVEFORM_HEADER
@@ -27,7 +27,6 @@ from gadget.wire.messages import (
     ConfigText,
     Image,
     ImageArray,
-    ReconData,
     ScanHeader,
     Text,
     Waveform,
@@ -217,13 +216,6 @@ def test_the_reference_lines_of_a_bucket_are_not_too_late(tmp_path):
     run([messages[0], *noise, bucket, Close()], joint)
 
     assert joint.batches[0].mask.all()
-
-
-def test_recon_data_is_refused_by_name(tmp_path):
-    header = scan_messages(tmp_path)[0]
-
-    with pytest.raises(ScanError, match="IsmrmrdReconData came, which is not supported yet"):
-        run([header, ReconData(())])
 
 
 def test_a_faulty_header_is_refused():
@@ -585,11 +577,6 @@ def test_a_real_bucket_gives_images(data_folder):
     images = [answer for answer in answers if isinstance(answer, Image)]
     assert {image.data.shape for image in images} == {(1, 1, 64, 64)}
     assert len(images) == 2
-
-
-def test_real_recon_data_is_refused_by_name(data_folder):
-    with pytest.raises(ScanError, match="IsmrmrdReconData came"):
-        run(decoded(data_folder / "wire" / "external_recondata.bin"))
 
 
 @pytest.mark.parametrize(

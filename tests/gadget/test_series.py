@@ -11,13 +11,13 @@ import torch
 from synthetic_scan import OBJECT, Spot, image_of, inverse_transform, kspace_of
 
 from gadget.errors import OwnProtocolError
+from gadget.pixels import PixelType
 from gadget.recon_grid import map_to_recon_grid, to_recon_grid
 from gadget.scan.context import ScanContext
 from gadget.series import (
     POSTERIOR_MEAN,
     POSTERIOR_STD,
     RECONSTRUCTION,
-    PixelType,
     image_header,
     read_meta,
     reconstruction_image,

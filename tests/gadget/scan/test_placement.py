@@ -1,20 +1,14 @@
 """Rows, columns and the kept field of view, against numbers written down by hand."""
 
+import re
+
 import pytest
 from synthetic_scan import Protocol
 
 from gadget.errors import ScanError
 from gadget.scan.header import Encoding, parse_scan_header
-from gadget.scan.placement import (
-    PhaseRows,
-    ReadoutGrid,
-    ReadoutSpan,
-    expected_lines,
-    kept_columns,
-    phase_rows,
-    readout_grid,
-    readout_span,
-)
+from gadget.scan.phase_rows import PhaseRows, expected_lines, partition_rows, phase_rows
+from gadget.scan.placement import ReadoutGrid, ReadoutSpan, kept_columns, readout_grid, readout_span
 
 
 def encoding(**changes: object) -> Encoding:
@@ -90,6 +84,56 @@ GRID = ReadoutGrid(n_columns=80, n_kept=40, pixel_mm=3.0)
             {"n_samples": 80, "center_sample": 40, "discard_pre": 3, "discard_post": 5, "is_reversed": True},
             ReadoutSpan(5, 77, 5),
         ),
+        # Reversed: k = 0 at the sample that center_sample names, the 20th of 60 as acquired
+        ({"n_samples": 60, "center_sample": 20, "is_reversed": True}, ReadoutSpan(0, 60, 1)),
+        # symmetric: the middle, as scanners have it in either direction
+        ({"n_samples": 60, "center_sample": 30, "is_reversed": True}, ReadoutSpan(0, 60, 10)),
+        # 60 of 80 mirrored about the middle of the matrix: 60 - 40; the 19th after the flip would not fit
+        ({"n_samples": 60, "center_sample": 40, "is_reversed": True}, ReadoutSpan(0, 60, 20)),
+        # Nothing but the order of k fits
+        (
+            {"n_samples": 70, "center_sample": 10, "is_reversed": True, "discard_pre": 20},
+            ReadoutSpan(
+                0,
+                50,
+                30,
+                "center_sample 10 of reversed readouts of 70 samples does not fit the matrix in the order of "
+                "acquisition: taken in the order of k",
+            ),
+        ),
+        # Not set
+        (
+            {"n_samples": 60, "center_sample": 0},
+            ReadoutSpan(
+                0,
+                60,
+                10,
+                "center_sample 0 of readouts of 60 samples taken as not set: sample 30 taken as the centre",
+            ),
+        ),
+        ({"n_samples": 40, "center_sample": 0}, ReadoutSpan(0, 40, 40)),
+        # A full readout with its centre elsewhere
+        (
+            {"n_samples": 80, "center_sample": 30},
+            ReadoutSpan(
+                0,
+                80,
+                0,
+                "center_sample 30 of readouts that fill the 80 columns of the matrix cannot be: sample 40 "
+                "taken as the centre",
+            ),
+        ),
+        # A fortieth of the matrix sticks out
+        (
+            {"n_samples": 60, "center_sample": 18},
+            ReadoutSpan(
+                0,
+                58,
+                22,
+                "readouts of 60 samples with the centre at 18 stick out of the 80 columns of the header: 0 "
+                "and 2 samples at the ends cut off",
+            ),
+        ),
     ],
 )
 def test_samples_are_placed_by_their_centre(arguments: dict[str, int], expected: ReadoutSpan) -> None:
@@ -123,44 +167,128 @@ def test_the_centre_line_of_the_header_goes_to_the_middle_row() -> None:
     assert rows.row(54) == 72
     assert rows.row(0) == 18
     assert rows.row(105) == 123
-    assert rows.note is None
+    assert (rows.note, rows.warning) == (None, None)
+    assert rows.announced == range(18, 124)
 
 
-def test_a_line_outside_the_matrix_is_refused_with_line_matrix_and_centre() -> None:
+def test_a_line_outside_the_matrix_has_no_row() -> None:
     rows = PhaseRows(45, 20)
-    assert rows.row(42) == 44
-    with pytest.raises(
-        ScanError,
-        match=r"X has kspace_encode_step_1 43, which lies outside the matrix: 45 rows with line 20 at row 22 "
-        r"hold the lines -2 to 42",
-    ):
-        rows.row(43, "X")
+    assert (rows.row(42), rows.row(43), rows.row(0), rows.row(65535)) == (44, None, 2, None)
+    assert rows.describe() == (
+        "45 rows with line 20 at row 22 hold the lines -2 to 42 of kspace_encode_step_1"
+    )
 
 
 @pytest.mark.parametrize(
-    ("header_limits", "center", "note"),
+    ("header_limits", "center", "words"),
     [
         ({}, 22, "no limits of kspace_encoding_step_1 in the header: line 22 taken as the centre"),
         (limits(0, 0, 0), 22, "no limits of kspace_encoding_step_1"),
-        (limits(0, 44, 0), 22, "the header's centre line 0 cannot be, as its 45 lines fill the matrix"),
-        (limits(0, 44, 23), 22, "centre line 23 cannot be"),
+        (
+            limits(0, 44, 0),
+            22,
+            "the header's centre 0 of kspace_encoding_step_1 cannot be, as its lines 0 to 44 would leave "
+            "the matrix of 45 rows: line 22 taken as the centre",
+        ),
+        (limits(0, 44, 23), 22, "centre 23 of kspace_encoding_step_1 cannot be"),
         (limits(0, 44, 22), 22, None),
+        (limits(3, 47, 25), 25, None),
+        (limits(3, 47, 20), 25, "centre 20 .* its lines 3 to 47 would leave the matrix"),
         (limits(0, 30, 8), 8, None),
+        # Half of k-space, centre at the end: fits; centre not set in a scan of more than half: cannot be
+        (limits(0, 20, 0), 0, None),
+        (limits(0, 30, 0), 22, "centre 0 .* its lines 0 to 30 would leave the matrix"),
+        (limits(40, 70, 0), 55, "centre 0 .* line 55 taken as the centre"),
+        # One line of 45 may stick out: it is left out
+        (limits(0, 40, 17), 17, None),
+        (limits(0, 40, 16), 22, "centre 16 .* cannot be"),
     ],
 )
 def test_the_centre_line_where_the_header_is_silent_or_contradicts_itself(
-    header_limits: dict[str, tuple[int, int, int]], center: int, note: str | None
+    header_limits: dict[str, tuple[int, int, int]], center: int, words: str | None
 ) -> None:
     rows = phase_rows(encoding(limits=header_limits))
     assert rows.center == center
-    assert (rows.note is None) if note is None else (rows.note is not None and note in rows.note)
+    said = rows.note or rows.warning
+    assert (said is None) if words is None else (said is not None and re.search(words, said) is not None)
+
+
+def test_partitions_have_the_rules_of_lines() -> None:
+    def partitions(z: int, limit: tuple[int, int, int] | None) -> PhaseRows:
+        header_limits = limits(0, 44, 22) | ({"kspace_encoding_step_2": limit} if limit else {})
+        return partition_rows(encoding(encoded=(80, 45, z), limits=header_limits))
+
+    # Partial Fourier: 7 of 10 partitions, the centre third
+    rows = partitions(10, (0, 6, 2))
+    assert [rows.row(i) for i in (0, 2, 6)] == [3, 5, 9]
+    assert rows.announced == range(3, 10)
+    assert partitions(10, (0, 9, 0)).warning is not None
+    silent = partitions(10, None)
+    assert silent.center == partitions(10, (0, 0, 0)).center == 5
+    assert silent.note == "no limits of kspace_encoding_step_2 in the header: line 5 taken as the centre"
+    assert partitions(1, None).note is None
+    assert partitions(1, (4, 4, 4)).row(4) == 0
 
 
 @pytest.mark.parametrize(
-    ("header_limits", "acceleration", "expected"),
-    [(limits(0, 105, 54), 3, 36), (limits(0, 44, 22), 1, 45), ({}, 2, 23), (limits(4, 40, 22), 4, 10)],
+    ("n_rows", "header_limits", "acceleration", "expected"),
+    [
+        (144, limits(0, 105, 54), 3, 36),
+        (45, limits(0, 44, 22), 1, 45),
+        (45, {}, 2, 23),
+        (45, limits(4, 40, 22), 4, 10),
+        # One line lies outside the matrix
+        (45, limits(0, 40, 17), 1, 40),
+    ],
 )
 def test_the_header_announces_a_number_of_imaging_lines(
-    header_limits: dict[str, tuple[int, int, int]], acceleration: int, expected: int
+    n_rows: int, header_limits: dict[str, tuple[int, int, int]], acceleration: int, expected: int
 ) -> None:
-    assert expected_lines(encoding(limits=header_limits, acceleration=acceleration)) == expected
+    scan = encoding(encoded=(80, n_rows, 1), limits=header_limits, acceleration=acceleration)
+    assert expected_lines(scan) == expected
+
+
+def test_a_3d_scan_announces_lines_times_partitions() -> None:
+    header_limits = limits(0, 44, 22) | {"kspace_encoding_step_2": (0, 6, 2)}
+    scan = encoding(encoded=(80, 45, 10), limits=header_limits, acceleration=2)
+    assert expected_lines(scan) == 23 * 7
+    assert expected_lines(scan, is_3d=False) == 23
+
+
+@pytest.mark.parametrize(
+    ("encoded", "fov", "recon", "recon_fov", "n_samples", "expected", "words"),
+    [
+        # Header without oversampling, readouts with: twice the field of view
+        (40, 120.0, 40, 120.0, 80, (80, 40, 3.0), "80 samples .* encodes 40 columns: taken as 2 times more"),
+        # Four times oversampled where the header says twice
+        (80, 240.0, 40, 120.0, 160, (160, 40, 3.0), "2 times more oversampling, over 480 mm"),
+        # The field of view is doubled but not the matrix: only so have the pixels the recon matrix's size
+        (40, 240.0, 40, 120.0, 80, (80, 40, 3.0), "taken as 80 columns over its 240 mm"),
+        # Zero-filled twofold: the pixels of 80 samples over the header's field of view are those of the image
+        (40, 120.0, 80, 120.0, 80, (80, 80, 1.5), "taken as 80 columns over its 120 mm"),
+        # The matrix is doubled but not the field of view: as written
+        (80, 120.0, 40, 120.0, 80, (80, 80, 1.5), "taken as pixels of half the size. If this is readout"),
+        (80, 240.0, 40, 120.0, 80, (80, 40, 3.0), None),
+        (40, 120.0, 40, 120.0, 40, (40, 40, 3.0), None),
+        (81, 243.0, 40, 120.0, 81, (81, 40, 3.0), None),
+    ],
+)
+def test_oversampling_in_every_form_that_headers_have(
+    encoded: int,
+    fov: float,
+    recon: int,
+    recon_fov: float,
+    n_samples: int,
+    expected: tuple[int, int, float],
+    words: str | None,
+) -> None:
+    scan = encoding(
+        encoded=(encoded, 45, 1),
+        encoded_fov=(fov, 135.0, 5.0),
+        recon=(recon, 45, 1),
+        recon_fov=(recon_fov, 135.0, 5.0),
+    )
+    grid = readout_grid(scan, n_samples, n_samples // 2)
+    assert (grid.n_columns, grid.n_kept, grid.pixel_mm) == expected
+    assert (grid.warning is None) == (words is None)
+    assert words is None or re.search(words, str(grid.warning))

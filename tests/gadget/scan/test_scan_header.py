@@ -173,14 +173,53 @@ def test_multiband_is_refused_by_name() -> None:
     assert "multiband scan (factor 3), which is not supported yet" in reason
 
 
-def test_3d_is_refused_by_name() -> None:
-    protocol = Protocol(
-        encoded=(80, 45, 8),
-        limits={"kspace_encoding_step_1": (0, 44, 22), "kspace_encoding_step_2": (0, 7, 4)},
+def test_epi_that_calls_itself_cartesian_is_refused_by_name() -> None:
+    # What the Siemens converter's default map writes for EPI
+    text = (
+        Protocol()
+        .xml()
+        .replace(
+            "<parallelImaging>",
+            "<trajectoryDescription><identifier>ConventionalEPI</identifier></trajectoryDescription>"
+            "<parallelImaging>",
+        )
     )
-    reason = parse_scan_header(protocol.xml()).encodings[0].refusal()
+    reason = parse_scan_header(text).encodings[0].refusal()
     assert reason is not None
-    assert "3-D scan (8 partitions, kspace_encoding_step_2 up to 7), which is not supported yet" in reason
+    assert "is EPI by its trajectoryDescription, whatever its trajectory ('cartesian') says" in reason
+
+
+@pytest.mark.parametrize(
+    ("partitions", "limits", "is_3d"),
+    [
+        (8, (0, 7, 4), True),
+        (8, (0, 0, 0), False),
+        (8, None, False),
+        (1, (0, 7, 4), False),
+    ],
+)
+def test_a_3d_scan_has_partitions_in_matrix_and_limits(
+    partitions: int, limits: tuple[int, int, int] | None, is_3d: bool
+) -> None:
+    protocol = Protocol(
+        encoded=(80, 45, partitions),
+        limits={"kspace_encoding_step_1": (0, 44, 22)}
+        | ({"kspace_encoding_step_2": limits} if limits else {}),
+    )
+    encoding = parse_scan_header(protocol.xml()).encodings[0]
+    assert encoding.refusal() is None
+    assert encoding.announces_partitions is is_3d
+
+
+@pytest.mark.parametrize(("value", "expected"), [("24", 24), ("0", None), ("x", None), ("9" * 9, None)])
+def test_the_number_of_embedded_reference_lines_comes_from_the_user_parameters(
+    value: str, expected: int | None
+) -> None:
+    extra = (
+        "<userParameters><userParameterLong><name>EmbeddedRefLinesE1</name>"
+        f"<value>{value}</value></userParameterLong></userParameters>"
+    )
+    assert parse_scan_header(Protocol(extra=extra).xml()).reference_lines == (expected, None)
 
 
 def test_a_plain_scan_is_not_refused() -> None:
