@@ -1,6 +1,6 @@
-"""K-space of a batch of slices: the data that a reconstruction starts from."""
+"""K-space of a batch of slices, on the grid or at any points: the data that a reconstruction starts from."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -41,3 +41,53 @@ class KSpace:
     def to(self, device: torch.device | str) -> "KSpace":
         """Return the same k-space on another device."""
         return KSpace(samples=self.samples.to(device), mask=self.mask.to(device), noise_std=self.noise_std)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NonuniformKSpace:
+    """Samples of a batch of two-dimensional slices at any points of k-space (radial, spiral, ...).
+
+    The scale is that of :class:`KSpace`: at the points of a complete Cartesian grid the samples would be
+    those of the unitary FFT (:mod:`reconlib.operators.nonuniform`).
+    """
+
+    samples: Tensor
+    """complex64 (slice, coil, point)"""
+    trajectory: Tensor
+    """float32 or float64 (slice or 1, point, 2): (ky, kx) in cycles per pixel, within -0.5 to 0.5."""
+    weights: Tensor
+    """float32 (slice or 1, point): density weights W, not negative, with A^H W A about 1 on a flat image.
+    They shape the start, never what is minimised."""
+    shape: tuple[int, int]
+    """(y, x) of the images."""
+    noise_std: float
+    """Standard deviation of the noise per real component, in the units of ``samples``."""
+
+    def __post_init__(self) -> None:
+        if self.samples.ndim != 3 or not self.samples.is_complex():
+            raise ValueError(
+                f"NonuniformKSpace.samples is {self.samples.dtype} of shape {tuple(self.samples.shape)}; "
+                "it must be complex with the axes (slice, coil, point)."
+            )
+        n_slices, _, n_points = self.samples.shape
+        for name, tail in (("trajectory", (n_points, 2)), ("weights", (n_points,))):
+            found = tuple(getattr(self, name).shape)
+            if found not in ((n_slices, *tail), (1, *tail)):
+                raise ValueError(
+                    f"NonuniformKSpace.{name} has the shape {found}; samples of shape "
+                    f"{tuple(self.samples.shape)} need {(n_slices, *tail)}, or 1 in place of {n_slices}."
+                )
+        if not self.noise_std > 0:
+            raise ValueError(
+                f"NonuniformKSpace.noise_std is {self.noise_std}; it must be positive, in the units of "
+                "samples."
+            )
+
+    def to(self, device: torch.device | str) -> "NonuniformKSpace":
+        """Return the same k-space on another device."""
+        return replace(
+            self,
+            samples=self.samples.to(device),
+            trajectory=self.trajectory.to(device),
+            weights=self.weights.to(device),
+        )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
-from reconlib.joint.data_consistency import DataConsistency, normalise_coils
+from reconlib.joint.data_consistency import DataConsistency, DataTerm, normalise_coils
 from reconlib.joint.image_model import ImageModel, ImagePhase
 from reconlib.joint.ipalm import (
     IpalmProgress,
@@ -19,11 +19,14 @@ from reconlib.joint.ipalm import (
     mean_coil_magnitude,
 )
 from reconlib.joint.map_start import has_own_calibration, start_from_maps
+from reconlib.joint.nonuniform_start import smooth_maps
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.phase_start import phase_to_image
 from reconlib.joint.prior_weight import WeightRule, prior_weight
-from reconlib.kspace import KSpace
+from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
+from reconlib.operators.least_squares import LeastSquares
+from reconlib.operators.nonuniform import NonuniformFourier
 from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.card import PriorCard
 from reconlib.priors.library import Prior
@@ -84,13 +87,19 @@ def coil_smoothness(settings: ReconstructionSettings, card: PriorCard) -> float:
     return DEFAULT_COIL_SMOOTHNESS
 
 
-def zero_filled(kspace: KSpace) -> Tensor:
-    """Root-sum-of-squares of the zero-filled coil images: float32 (slice, 1, y, x)."""
+def zero_filled(kspace: KSpace | NonuniformKSpace) -> Tensor:
+    """Root-sum-of-squares of the zero-filled coil images: float32 (slice, 1, y, x).
+
+    Of samples at any points: of the adjoint of the weighted samples.
+    """
+    if isinstance(kspace, NonuniformKSpace):
+        fourier = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
+        return root_sum_of_squares(_weighted_adjoint(fourier, kspace))
     return root_sum_of_squares(ifft2c(kspace.samples * kspace.mask))
 
 
 def reconstruct(
-    kspace: KSpace,
+    kspace: KSpace | NonuniformKSpace,
     *,
     prior: Prior,
     settings: ReconstructionSettings = ReconstructionSettings(),
@@ -104,9 +113,10 @@ def reconstruct(
     """Estimate image and coil maps jointly, or the image alone where ``coils`` gives the maps.
 
     The start is the paper's: the zero-filled root-sum-of-squares u0 and the coil images divided by it; the
-    samples are scaled by 1 / max(u0) and the result is scaled back. An image with a ``free`` phase starts
-    with the phase that the coil images share (:mod:`~reconlib.joint.phase_start`). ``prior`` must be on the
-    device of the samples.
+    samples are scaled by 1 / max(u0) and the result is scaled back. Samples at any points of k-space start
+    from their weighted adjoint, with smooth maps (:mod:`~reconlib.joint.nonuniform_start`). An image with a
+    ``free`` phase starts with the phase that the coil images share (:mod:`~reconlib.joint.phase_start`).
+    ``prior`` must be on the device of the samples.
 
     Given maps, complex64 (slice, coil, y, x), stay as they are but for their magnitude, which the model
     divides by; where all of them vanish there is no signal. The start is then the zero-filled image combined
@@ -139,8 +149,7 @@ def reconstruct(
         raise ValueError(f"peak is {peak}; it must be positive, in the units of the samples.")
     card = prior.card
     phase: ImagePhase = settings.image_phase or card.image_phase
-    fourier, samples = SampledFourier.fold(kspace)
-    coil_images = fourier.adjoint(samples)
+    data, coil_images = _measured(kspace)
     start = root_sum_of_squares(coil_images)
     peaks = start.amax(dim=(1, 2, 3))
     used = peaks != 0  # NaN and infinity count as used: the solver reports them as not finite
@@ -156,8 +165,9 @@ def reconstruct(
         )
         for level in levels
     ]
-    per_slice = torch.tensor(scales, device=samples.device)[:, None, None, None]
-    device = samples.device
+    device = coil_images.device
+    factors = torch.tensor(scales, device=device)
+    per_slice = factors[:, None, None, None]
     model = ImageModel(
         phase,
         prior.energy,
@@ -165,21 +175,23 @@ def reconstruct(
         settings.imaginary_weight * torch.tensor(levels, dtype=torch.float64, device=device)[used],
         signed=card.input.values == "signed",
     )
-    initial_image = start.to(samples.dtype)
+    initial_image = start.to(coil_images.dtype)
     first_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)
-    if coils is not None:
-        first_coils = coils.to(device=device, dtype=samples.dtype)
-        combined = (normalise_coils(first_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
-        initial_image = model.project(combined)
-    elif initial_coils is not None:
-        maps = initial_coils.to(device=device, dtype=samples.dtype)
-        combined, first_coils = start_from_maps(fourier, samples, coil_images, maps)
+    maps = coils if coils is not None else initial_coils
+    if maps is None and isinstance(kspace, NonuniformKSpace):
+        maps = smooth_maps(coil_images)
+    if maps is not None:
+        first_coils = maps.to(device=device, dtype=coil_images.dtype)
+        if coils is None and isinstance(data, DataConsistency):
+            combined, first_coils = start_from_maps(data.fourier, data.samples, coil_images, first_coils)
+        else:
+            combined = (normalise_coils(first_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
         initial_image = model.project(combined)
     if phase == "free" and coils is None:
         initial_image, first_coils = phase_to_image(initial_image * per_slice, first_coils)
         initial_image = initial_image / per_slice
     result = ipalm(
-        DataConsistency(fourier.select(used), (samples * per_slice)[used]),
+        data.scaled(factors).select(used),
         model,
         CoilSmoothness(coil_smoothness(settings, card)),
         initial_image=(initial_image * per_slice)[used],
@@ -187,7 +199,7 @@ def reconstruct(
         settings=IpalmSettings(
             iterations=settings.iterations,
             tolerance=settings.tolerance,
-            estimate_coils=coils is None and (initial_coils is None or has_own_calibration(kspace.mask)),
+            estimate_coils=coils is None and (initial_coils is None or _has_centre(kspace)),
             gradient_noise_std=card.gradient_noise_std,
             symmetric_views=card.symmetric_views,
         ),
@@ -198,12 +210,32 @@ def reconstruct(
     return _collect(result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase)
 
 
-def _check_maps(coils: Tensor, kspace: KSpace) -> None:
+def _measured(kspace: KSpace | NonuniformKSpace) -> tuple[DataTerm, Tensor]:
+    """Return the data term, and the coil images to start from, complex64 (slice, coil, y, x)."""
+    if isinstance(kspace, NonuniformKSpace):
+        transform = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
+        return LeastSquares.of(transform, kspace.samples), _weighted_adjoint(transform, kspace)
+    fourier, samples = SampledFourier.fold(kspace)
+    return DataConsistency(fourier, samples), fourier.adjoint(samples)
+
+
+def _weighted_adjoint(fourier: NonuniformFourier, kspace: NonuniformKSpace) -> Tensor:
+    """A^H W z."""
+    return fourier.adjoint(kspace.samples * kspace.weights[:, None])
+
+
+def _has_centre(kspace: KSpace | NonuniformKSpace) -> bool:
+    """Whether the data can tell coils and image apart; trajectories that are not Cartesian can."""
+    return isinstance(kspace, NonuniformKSpace) or has_own_calibration(kspace.mask)
+
+
+def _check_maps(coils: Tensor, kspace: KSpace | NonuniformKSpace) -> None:
     """Refuse maps that cannot belong to these samples."""
-    if coils.shape != kspace.samples.shape:
+    grid = kspace.shape if isinstance(kspace, NonuniformKSpace) else tuple(kspace.samples.shape[2:])
+    expected = (*kspace.samples.shape[:2], *grid)
+    if tuple(coils.shape) != expected:
         raise ValueError(
-            f"the given coil maps have shape {tuple(coils.shape)}, the samples "
-            f"{tuple(kspace.samples.shape)}; "
+            f"the given coil maps have shape {tuple(coils.shape)}, the samples {expected}; "
             "both need (slice, coil, y, x)."
         )
     if not bool(torch.isfinite(torch.view_as_real(coils.to(torch.complex64))).all()):

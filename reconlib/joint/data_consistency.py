@@ -1,12 +1,14 @@
 r"""The data term of the joint problem, in closed form.
 
 .. math::
-    H(x, S) = \tfrac12 \sum_c \| M F (e_c x) - z_c \|^2, \qquad
+    H(x, S) = \tfrac12 \sum_c \| A (e_c x) - z_c \|^2, \qquad
     e_c = s_c / n, \quad n = \sqrt{\textstyle\sum_c |s_c|^2 + \delta^2}
 
+with A = M F on the Cartesian grid (:class:`DataConsistency`), or the transform at the points of a trajectory
+(:class:`~reconlib.operators.least_squares.LeastSquares`).
+
 The division makes the image the root-sum-of-squares image and H independent of the scale of the maps.
-Gradients follow the convention d/dRe + i d/dIm. With :math:`r_c = M F (e_c x) - z_c` and :math:`g_c = F^H M
-r_c`:
+Gradients follow the convention d/dRe + i d/dIm. With :math:`g_c = A^H (A e_c x - z_c)`:
 
 .. math::
     \nabla_x H = \sum_c \bar e_c g_c, \qquad
@@ -16,11 +18,13 @@ r_c`:
 """
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from reconlib.operators.fourier import SampledFourier
+from reconlib.operators.inner_product import half_square
 from reconlib.operators.sense import root_sum_of_squares
 
 COIL_FLOOR = 1e-4
@@ -33,39 +37,87 @@ def normalise_coils(coils: Tensor) -> tuple[Tensor, Tensor]:
     return coils / magnitude, magnitude
 
 
+@runtime_checkable
+class DataTerm(Protocol):
+    r"""What the solver asks of :math:`f(w) = \tfrac12 \|A w - z\|^2` at coil images w (slice, coil, y, x)."""
+
+    @property
+    def largest_eigenvalue(self) -> float:
+        """Of A^H A, about: where steps start, and what they never exceed by inertia's sake."""
+        ...
+
+    def gradient(self, coil_images: Tensor, /) -> Tensor:
+        """A^H (A w - z), shaped as w."""
+        ...
+
+    def gradient_and_value(self, coil_images: Tensor, /) -> tuple[Tensor, Tensor]:
+        """The gradient, and f: float64 (slice,)."""
+        ...
+
+    def half_norm(self, step: Tensor, /) -> Tensor:
+        """|A d|^2 / 2, the part of f that is of second order in a step: float64 (slice,)."""
+        ...
+
+    @property
+    def preconditioner(self) -> Tensor | None:
+        """What the FFT of the image's gradient is multiplied with: float32 (slice, 1, y, x), or None.
+
+        Where samples are spread so unevenly that steps of one length would be slow.
+        """
+        ...
+
+    def select(self, rows: Tensor, /) -> "DataTerm":
+        """The data term of some of the slices."""
+        ...
+
+    def scaled(self, factor: Tensor, /) -> "DataTerm":
+        """The data term of samples times a factor, float32 (slice,)."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class DataConsistency:
-    """Residuals and gradients of H for a batch of slices; see the module's text."""
+    """The data term of samples on the Cartesian grid."""
 
     fourier: SampledFourier
     samples: Tensor
     """complex64 (slice, coil, ky, kx), in the layout of ``fourier``."""
 
-    def residual(self, image: Tensor, directions: Tensor) -> Tensor:
-        """Return r of the image (slice, 1, y, x) for normalised maps e."""
-        return self.fourier.forward(directions * image).sub_(self.samples)
+    largest_eigenvalue = 1.0
+    preconditioner = None
 
-    def image_gradient(self, directions: Tensor, backprojection: Tensor) -> Tensor:
-        """Gradient in the image from g = F^H M r."""
-        return torch.einsum("scyx,scyx->syx", directions.conj(), backprojection)[:, None]
+    def gradient(self, coil_images: Tensor, /) -> Tensor:
+        """F^H M (M F w - z)."""
+        return self.fourier.adjoint(self._residual(coil_images))
 
-    def coil_gradient(
-        self, image: Tensor, directions: Tensor, magnitude: Tensor, backprojection: Tensor
-    ) -> Tensor:
-        """Gradient in the maps from g = F^H M r."""
-        pull = image.conj() * backprojection
-        radial = torch.einsum("scyx,scyx->syx", directions.conj(), pull).real[:, None]
-        return pull.sub_(directions * radial).div_(magnitude)
+    def gradient_and_value(self, coil_images: Tensor, /) -> tuple[Tensor, Tensor]:
+        """The gradient, and half the squared norm of the residual."""
+        residual = self._residual(coil_images)
+        return self.fourier.adjoint(residual), half_square(residual)
+
+    def half_norm(self, step: Tensor, /) -> Tensor:
+        """|M F d|^2 / 2."""
+        return half_square(self.fourier.forward(step))
+
+    def select(self, rows: Tensor, /) -> "DataConsistency":
+        """Return the data term of some of the slices."""
+        return DataConsistency(self.fourier.select(rows), self.samples[rows])
+
+    def scaled(self, factor: Tensor, /) -> "DataConsistency":
+        """Return the data term of samples times a factor."""
+        return DataConsistency(self.fourier, self.samples * factor[:, None, None, None])
+
+    def _residual(self, coil_images: Tensor) -> Tensor:
+        return self.fourier.forward(coil_images).sub_(self.samples)
 
 
-def half_square(values: Tensor) -> Tensor:
-    """Half the squared norm of each slice, accumulated in float64; returns (slice,)."""
-    flat = torch.view_as_real(values) if values.is_complex() else values
-    return flat.square().sum(dim=tuple(range(2, flat.ndim)), dtype=torch.float64).sum(dim=1) / 2
+def image_gradient(directions: Tensor, pull: Tensor) -> Tensor:
+    """Gradient of H in the image from the normalised maps e and the data term's gradient g at e x."""
+    return torch.einsum("scyx,scyx->syx", directions.conj(), pull)[:, None]
 
 
-def real_dot(a: Tensor, b: Tensor) -> Tensor:
-    """Real part of the inner product of each slice, accumulated in float64; returns (slice,)."""
-    if a.is_complex():
-        a, b = torch.view_as_real(a), torch.view_as_real(b)
-    return (a * b).sum(dim=tuple(range(2, a.ndim)), dtype=torch.float64).sum(dim=1)
+def coil_gradient(image: Tensor, directions: Tensor, magnitude: Tensor, pull: Tensor) -> Tensor:
+    """Gradient of H in the maps from the same."""
+    turned = image.conj() * pull
+    radial = torch.einsum("scyx,scyx->syx", directions.conj(), turned).real[:, None]
+    return turned.sub_(directions * radial).div_(magnitude)

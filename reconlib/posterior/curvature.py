@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from reconlib.joint.data_consistency import half_square
+from reconlib.operators.inner_product import half_square
 from reconlib.posterior.target import Target
 
 ITERATIONS = 12

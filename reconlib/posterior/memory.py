@@ -31,12 +31,12 @@ def bytes_per_chain(matrix: tuple[int, int], n_coils: int, prior: Prior) -> int:
     return _STATE_IMAGES * _COMPLEX * n_pixels + max(data, _prior_bytes(n_pixels, prior))
 
 
-def rows_that_fit(samples: Tensor, prior: Prior) -> int:
-    """Return how many chains of a scan (slice, coil, ky, kx) to evaluate at once; at least one."""
-    _, n_coils, n_y, n_x = samples.shape
+def rows_that_fit(coil_images: Tensor, prior: Prior) -> int:
+    """Return how many chains of slices (slice, coil, y, x) to evaluate at once; at least one."""
+    _, n_coils, n_y, n_x = coil_images.shape
     budget = float(CPU_BUDGET)
-    if samples.is_cuda:
-        budget = GPU_SHARE * torch.cuda.mem_get_info(samples.device)[0]
+    if coil_images.is_cuda:
+        budget = GPU_SHARE * torch.cuda.mem_get_info(coil_images.device)[0]
     return max(1, int(budget // bytes_per_chain((n_y, n_x), n_coils, prior)))
 
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from reconlib.energies.view import draw_view
 from reconlib.joint.outcome import Outcome
-from reconlib.kspace import KSpace
+from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.posterior.curvature import ITERATIONS, largest_curvature
 from reconlib.posterior.diagnostics import effective_sample_size, split_rhat
 from reconlib.posterior.memory import bytes_per_chain
@@ -50,7 +50,7 @@ class PosteriorRun:
 
     def __init__(
         self,
-        kspace: KSpace,
+        kspace: KSpace | NonuniformKSpace,
         reconstruction: Reconstruction,
         *,
         prior: Prior,
@@ -206,7 +206,7 @@ class PosteriorRun:
 
 
 def sample_posterior(
-    kspace: KSpace,
+    kspace: KSpace | NonuniformKSpace,
     reconstruction: Reconstruction,
     *,
     prior: Prior,

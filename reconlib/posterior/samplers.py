@@ -38,7 +38,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from reconlib.joint.data_consistency import real_dot
+from reconlib.operators.inner_product import real_dot
 from reconlib.posterior.settings import SamplerName
 from reconlib.posterior.target import Evaluation, Target
 

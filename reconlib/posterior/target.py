@@ -39,10 +39,13 @@ from torch import Tensor
 from reconlib.energies.protocol import Energy
 from reconlib.energies.quadratic_variation import QuadraticVariation
 from reconlib.energies.view import View
-from reconlib.joint.data_consistency import half_square, normalise_coils, real_dot
+from reconlib.joint.data_consistency import normalise_coils
 from reconlib.joint.image_model import ImageModel
-from reconlib.kspace import KSpace
+from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier
+from reconlib.operators.inner_product import half_square, real_dot
+from reconlib.operators.least_squares import LeastSquares
+from reconlib.operators.nonuniform import NonuniformFourier
 from reconlib.operators.sense import SenseInImage
 from reconlib.posterior.memory import rows_that_fit
 from reconlib.posterior.settings import PosteriorSettings
@@ -120,7 +123,8 @@ class PriorTarget:
 class PosteriorTarget:
     """The posterior of a batch of slices; see the module's text."""
 
-    fourier: SampledFourier
+    fourier: SampledFourier | LeastSquares
+    """What gives A^H A."""
     directions: Tensor
     """e: complex64 (slice, coil, y, x), normalised maps."""
     backprojection: Tensor
@@ -231,8 +235,7 @@ class PosteriorTarget:
         n_chains = chains.stop - chains.start
         stack = image.reshape(n_together, n_chains, *image.shape[1:])
         directions = self.directions[slices, None]
-        fourier = SampledFourier(self.fourier.mask[slices, None], self.fourier.axes)
-        coil_images = fourier.adjoint(fourier.forward(directions * stack))
+        coil_images = _normal(self.fourier, directions * stack, slices)
         projected = torch.einsum("kncyx,kncyx->knyx", directions.conj().expand_as(coil_images), coil_images)
         backprojection = self.backprojection[slices].expand(n_together, n_chains, *image.shape[-2:])
         pull = projected.sub_(backprojection).reshape(image.shape)
@@ -249,8 +252,33 @@ class PosteriorTarget:
         torch.add(data_gradient, prior_gradient, out=gradient)
 
 
+def _normal(fourier: SampledFourier | LeastSquares, coil_images: Tensor, slices: slice) -> Tensor:
+    """A^H A of the coil images (slice, chain, coil, y, x) of some of the slices."""
+    if isinstance(fourier, LeastSquares):
+        return fourier.select(torch.arange(slices.start, slices.stop)).normal(coil_images)
+    part = SampledFourier(fourier.mask[slices, None], fourier.axes)
+    return part.adjoint(part.forward(coil_images))
+
+
+def _measured(
+    kspace: KSpace | NonuniformKSpace, directions: Tensor, scale: Tensor, rows: Tensor
+) -> tuple[SampledFourier | LeastSquares, Tensor, Tensor]:
+    """Return what gives A^H A, A^H z (slice, 1, y, x) and |z|^2 / 2 of the slices, in scaled units."""
+    factors = scale[:, None, None, None]
+    if isinstance(kspace, NonuniformKSpace):
+        fourier = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
+        term = LeastSquares.of(fourier, kspace.samples).select(rows).scaled(scale)
+        combined = (directions.conj() * term.backprojection).sum(dim=1, keepdim=True)
+        return term, combined, term.half_data_norm
+    grid, samples = SampledFourier.fold(
+        KSpace(samples=kspace.samples[rows], mask=kspace.mask[rows], noise_std=kspace.noise_std)
+    )
+    samples = samples * factors
+    return grid, SenseInImage(directions, grid).adjoint(samples), half_square(samples)
+
+
 def posterior_target(
-    kspace: KSpace,
+    kspace: KSpace | NonuniformKSpace,
     reconstruction: Reconstruction,
     prior: Prior,
     solver: ReconstructionSettings,
@@ -258,22 +286,20 @@ def posterior_target(
     rows: Tensor,
 ) -> tuple[PosteriorTarget, Tensor, Tensor]:
     """Return the density, the scaled reconstruction (slice, 1, y, x) and sigma (slice,), float64."""
-    fourier, samples = SampledFourier.fold(
-        KSpace(samples=kspace.samples[rows], mask=kspace.mask[rows], noise_std=kspace.noise_std)
-    )
 
     def per_slice(values: tuple[float, ...]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float64, device=samples.device)[rows]
+        return torch.tensor(values, dtype=torch.float64, device=kspace.samples.device)[rows]
 
-    scale = per_slice(reconstruction.scale).float()[:, None, None, None]
+    scale = per_slice(reconstruction.scale).float()
     sigma = per_slice(reconstruction.noise_level)
-    samples, image = samples * scale, reconstruction.image[rows] * scale
+    image = reconstruction.image[rows] * scale[:, None, None, None]
     directions = normalise_coils(reconstruction.coils[rows])[0]
+    fourier, backprojection, half_data_norm = _measured(kspace, directions, scale, rows)
     target = PosteriorTarget(
         fourier=fourier,
         directions=directions,
-        backprojection=SenseInImage(directions, fourier).adjoint(samples),
-        half_data_norm=half_square(samples),
+        backprojection=backprojection,
+        half_data_norm=half_data_norm,
         model=ImageModel(
             reconstruction.image_phase,
             prior.energy,
@@ -284,6 +310,6 @@ def posterior_target(
         ),
         inverse_variance=1 / sigma.square(),
         n_chains=settings.chains,
-        chunk=rows_that_fit(samples, prior),
+        chunk=rows_that_fit(directions, prior),
     )
     return target, image, sigma

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from reconlib.operators.fourier import SampledFourier
+from reconlib.operators.least_squares import LeastSquares
 from reconlib.posterior.target import Evaluation
 
 N_FREQUENCIES = 4
@@ -35,7 +36,7 @@ class WatchedStatistics:
     """complex64 (slice, pixel): the reconstruction's phase there."""
 
     @staticmethod
-    def choose(image: Tensor, fourier: SampledFourier) -> "WatchedStatistics":
+    def choose(image: Tensor, fourier: SampledFourier | LeastSquares) -> "WatchedStatistics":
         """Choose for reconstructions complex (slice, 1, y, x), sampled by ``fourier``.
 
         The choice in a slice does not depend on the others, nor on the random numbers of the chains.
@@ -43,7 +44,7 @@ class WatchedStatistics:
         n_slices, _, n_y, n_x = image.shape
         cycles = torch.fft.fftfreq(n_y)[:, None] ** 2 + torch.fft.fftfreq(n_x) ** 2
         order = cycles.flatten().argsort(stable=True).to(image.device)
-        acquired = (fourier.mask > 0).expand(n_slices, 1, n_y, n_x).reshape(n_slices, -1)
+        acquired = _acquired(fourier).expand(n_slices, 1, n_y, n_x).reshape(n_slices, -1)
         lowest = order[:N_FREQUENCIES].expand(n_slices, -1)
         # stable: those not acquired first, by rising frequency; where all are, the lowest once more
         missing = acquired[:, order].to(torch.uint8).argsort(dim=1, stable=True)[:, :N_FREQUENCIES]
@@ -70,3 +71,8 @@ class WatchedStatistics:
         along = (values * self.directions[:, None].conj()).real
         energies = torch.stack([evaluation.prior, evaluation.data], dim=1).reshape(n_slices, n_chains, 2)
         return torch.cat([energies, coefficients.real, coefficients.imag, along], dim=2)
+
+
+def _acquired(fourier: SampledFourier | LeastSquares) -> Tensor:
+    """Which frequencies were measured, in FFT order; of a trajectory, those with a sample for each cell."""
+    return fourier.preconditioner < 1 if isinstance(fourier, LeastSquares) else fourier.mask > 0

@@ -8,7 +8,7 @@ from small_problem import SmallProblem, small_problem
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.total_variation import TotalVariation
-from reconlib.joint.data_consistency import DataConsistency, normalise_coils
+from reconlib.joint.data_consistency import DataConsistency, coil_gradient, normalise_coils
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.ipalm import IpalmResult, IpalmSettings, at_least_unit, ipalm
 
@@ -152,8 +152,8 @@ def coil_residuals(problem: SmallProblem, image, coils, smoothness: CoilSmoothne
     The second is the gradient of H + mu F without the part that the bound |S| >= 1 holds back.
     """
     directions, magnitude = normalise_coils(coils)
-    back = problem.data.fourier.adjoint(problem.data.residual(image, directions))
-    gradient = problem.data.coil_gradient(image, directions, magnitude, back)
+    pull = problem.data.gradient(directions * image)
+    gradient = coil_gradient(image, directions, magnitude, pull)
     step = torch.full((1,), 1 / lipschitz, dtype=torch.float64)
     moved = at_least_unit(smoothness.prox(coils - gradient / lipschitz, step))
     of_step = lipschitz * float(torch.linalg.vector_norm(moved - coils))

@@ -8,9 +8,9 @@ import pytest
 import torch
 from scipy import integrate, stats
 
-from reconlib.joint.data_consistency import half_square
 from reconlib.joint.image_model import ImageModel
 from reconlib.operators.fourier import SampledFourier
+from reconlib.operators.inner_product import half_square
 from reconlib.posterior.samplers import ROCK_STAGES, ROCK_STEP, Kinetic, SkRock, start_sampler
 from reconlib.posterior.target import PosteriorTarget, PriorTarget
 
