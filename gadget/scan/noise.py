@@ -14,6 +14,7 @@ from scipy.linalg import solve_triangular
 
 from gadget.errors import ScanError
 from gadget.scan.coil_identity import CoilIdentity
+from gadget.scan.coil_products import coil_covariance_sum
 
 DEPENDENT_BELOW = 1e-5
 """A coil whose noise the others explain up to this part of its variance carries no data of its own."""
@@ -184,7 +185,7 @@ class NoiseScan:
         elif dwell_us > 0 and dwell_us != self.dwell_us:
             noise *= np.sqrt(dwell_us / self.dwell_us)
             self._dwells_differ = True
-        self._sum += noise @ noise.conj().T
+        self._sum += coil_covariance_sum(noise)
         self.n_samples += noise.shape[1]
         self.n_readouts += 1
 

@@ -20,6 +20,7 @@ import scipy.fft
 from numpy.typing import NDArray
 
 from gadget.scan.buffer_survey import edge_noise_std
+from gadget.scan.coil_products import combine_coils
 from gadget.scan.placement import ReadoutGrid, ReadoutSpan
 from gadget.wire.messages import Header
 
@@ -264,9 +265,7 @@ class SliceBuffer:
                 image = scipy.fft.ifft(block, axis=2, norm="ortho")
                 block = scipy.fft.fft(_middle(image, n_out), axis=2, norm="ortho", overwrite_x=True)
             if white is not None:
-                # Row by row: products so small that BLAS keeps to one thread; more would wait for each other
-                # where processors are shared.
-                block = np.matmul(white, block)
+                block = combine_coils(white, block)
             block = block.transpose(1, 0, 2)
             samples[:, first_row + block_rows, zero:] = block[:, :, : n_out - zero]
             samples[:, first_row + block_rows, :zero] = block[:, :, n_out - zero :]

@@ -67,6 +67,7 @@ class FinufftPlan:
                 isign=-1,
                 dtype=self._name,
                 nthreads=torch.get_num_threads(),
+                showwarn=0,  # it would write to the terminal where OMP_NUM_THREADS is lower
             )
             plan.setpts(*self._angles)
             self._plans[n_transforms] = plan
