@@ -5,6 +5,8 @@ from pathlib import Path
 from gadget.noise_cache import NoiseCache
 from gadget.scan.assemble import AssemblySettings, NoiseSource
 from gadget.scan.coil_compression import CompressionChoice, CompressionUse
+from gadget.scan.trajectory_choice import TrajectoryChoice
+from gadget.scan.trajectory_units import TrajectoryUnits
 from gadget.settings import Settings
 
 
@@ -18,6 +20,12 @@ def assembly_settings(settings: Settings) -> AssemblySettings:
             use=CompressionUse(settings.coil_compression.use),
             energy=settings.coil_compression.energy,
             n_virtual=settings.coil_compression.virtual_coils,
+        ),
+        trajectory=TrajectoryChoice(
+            units=TrajectoryUnits(settings.trajectory.units),
+            delay_correction=settings.trajectory.delay_correction,
+            window=settings.trajectory.window,
+            window_step=settings.trajectory.window_step,
         ),
         use_calibration_lines=settings.scan.calibration_in_data,
         keep_averages=settings.scan.keep_averages,

@@ -22,6 +22,7 @@ from gadget.scan_writer import read_truth
 from gadget.settings import Settings
 from gadget.wire.messages import Acquisition, ScanHeader
 from reconlib.evaluation.study import FullScan
+from reconlib.kspace import NonuniformKSpace
 from reconlib.operators.fourier import fft2c, ifft2c
 from reconlib.operators.sense import root_sum_of_squares
 from reconlib.simulation.scan import corner_noise_std
@@ -142,7 +143,9 @@ def _from_ismrmrd(path: Path, settings: Settings, n_slices: int | None, *, use_t
         raise ScanError(f"{path} has no truth in it; only scans by `simulate` have. Use the reference 'rss'.")
     scans = []
     for index in _middle(len(assembled), n_slices):
-        one = assembled[index]
+        one, kspace = assembled[index], assembled[index].kspace
+        if isinstance(kspace, NonuniformKSpace):
+            raise ScanError(f"{path} is not Cartesian; only full Cartesian scans are evaluated.")
         reference = None
         if truth is not None:
             reference = torch.from_numpy(np.abs(truth.magnitude[one.context.slice]).astype(np.float32))
@@ -153,10 +156,10 @@ def _from_ismrmrd(path: Path, settings: Settings, n_slices: int | None, *, use_t
                 path,
                 index,
                 len(assembled),
-                one.kspace.samples,
-                one.kspace.mask[0, 0],
+                kspace.samples,
+                kspace.mask[0, 0],
                 noise=(
-                    one.kspace.noise_std,
+                    kspace.noise_std,
                     "from the noise readouts" if whitened else "from the outermost samples",
                 ),
                 reference=reference,

@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from gadget.prior_suitability import Mismatch
 from gadget.reconstructor import SliceResult
-from gadget.scan.assemble import AssembledSlice
+from gadget.scan.assembled import AssembledSlice
 from gadget.scan.context import ScanContext
 from gadget.wire.messages import Image
-from reconlib.kspace import KSpace
+from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.posterior.outcome import PosteriorOutcome
 from reconlib.posterior.posterior import Posterior
 
@@ -39,7 +39,7 @@ class FinishedSlice:
     """How the slice is not what its prior was made for."""
 
     @property
-    def kspace(self) -> KSpace:
+    def kspace(self) -> KSpace | NonuniformKSpace:
         """What the image was made from.
 
         Raises

@@ -7,9 +7,13 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gadget.assembly_settings import assembly_settings
 from gadget.errors import PeerProtocolError
 from gadget.finished_slice import FinishedSlice, VolumePartition
+from gadget.frame_starts import FrameStarts
 from gadget.image_labels import NO_SERIES, StreamSummary, describe, describe_sampled
 from gadget.peer_settings import has_json_parameters, settings_from_json, settings_from_xml
 from gadget.posterior_queue import PosteriorQueue
@@ -39,6 +43,7 @@ from gadget.wire.messages import (
     Waveform,
 )
 from gadget.wire.session import Dialect, dialect_of
+from reconlib.kspace import NonuniformKSpace
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +109,7 @@ class _Scan:
     assembler: SliceAssembler
     writer: SeriesWriter
     posteriors: PosteriorQueue
+    frames: FrameStarts
 
 
 class _Stream:
@@ -209,6 +215,7 @@ class _Stream:
             SliceAssembler(self._description, assembly_settings(settings)),
             SeriesWriter(pixel_type, self._summary, settings.output.images, prior.card),
             PosteriorQueue(self._reconstructor, settings),
+            FrameStarts(),
         )
 
     def _add(self, scan: _Scan, assembled: AssembledSlice | AssembledVolume) -> Iterator[Message]:
@@ -234,6 +241,12 @@ class _Stream:
             yield from self._text(finished, f"{NO_SERIES}: {NOT_SAMPLED}")
 
     def _add_slice(self, scan: _Scan, assembled: AssembledSlice) -> Iterator[Message]:
+        """Let a slice wait until its batch is full; a frame starts from the one before it."""
+        if assembled.series is not None:
+            yield from self._flush(scan)
+            maps, frame = scan.frames.start(assembled)
+            yield from self._reconstruct(scan, [frame], maps)
+            return
         if self._waiting and not _fit_together(self._waiting[0], assembled):
             yield from self._flush(scan)
         self._waiting.append(assembled)
@@ -245,11 +258,18 @@ class _Stream:
         if not batch:
             return
         maps, batch = coil_start(batch) if self._settings.coils == "joint" else (None, batch)
+        yield from self._reconstruct(scan, batch, maps)
+
+    def _reconstruct(
+        self, scan: _Scan, batch: list[AssembledSlice], maps: NDArray[np.complex64] | None
+    ) -> Iterator[Message]:
         results = self._reconstructor(
             [one.kspace for one in batch], self._settings, self._cancelled, initial_coils=maps
         )
         finished = []
         for assembled, result in zip(batch, results, strict=True):
+            if assembled.series is not None:
+                scan.frames.keep(assembled, result)
             one, messages = self._send(scan, assembled, result)
             finished.append(one)
             yield from messages
@@ -302,5 +322,7 @@ def _readouts_of(bucket: AcquisitionBucket) -> Iterator[Acquisition]:
 
 def _fit_together(first: AssembledSlice, second: AssembledSlice) -> bool:
     a, b = first.kspace, second.kspace
-    is_alike = a.samples.shape == b.samples.shape and a.noise_std == b.noise_std
+    is_alike = type(a) is type(b) and a.samples.shape == b.samples.shape and a.noise_std == b.noise_std
+    if isinstance(a, NonuniformKSpace) and isinstance(b, NonuniformKSpace):
+        is_alike &= a.shape == b.shape
     return is_alike and first.context.grid_fov_mm == second.context.grid_fov_mm

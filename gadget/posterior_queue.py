@@ -33,6 +33,7 @@ from reconlib.joint.image_model import ImagePhase
 from reconlib.joint.ipalm import IpalmTrace
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule
+from reconlib.kspace import KSpace
 from reconlib.posterior.posterior import Posterior
 from reconlib.reconstruction import Reconstruction
 
@@ -152,7 +153,9 @@ class PosteriorQueue:
 
 def _n_bytes(one: FinishedSlice) -> int:
     arrays = (one.result.image, one.result.coils)
-    tensors = (one.kspace.samples, one.kspace.mask)
+    kspace = one.kspace
+    places = (kspace.mask,) if isinstance(kspace, KSpace) else (kspace.trajectory, kspace.weights)
+    tensors = (kspace.samples, *places)
     return sum(array.nbytes for array in (*arrays, *tensors) if array is not None)
 
 

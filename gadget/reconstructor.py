@@ -1,7 +1,8 @@
 """From k-space to magnitude images, whatever happens: the joint reconstruction with a safety net.
 
 A scanner that sent a scan must get an image. Where the joint reconstruction fails, runs out of memory or
-leaves the finite numbers, the result is the zero-filled root-sum-of-squares image, labelled as that.
+leaves the finite numbers, the result is the zero-filled root-sum-of-squares image (of non-Cartesian samples
+that of their density-weighted adjoint), labelled as that.
 """
 
 import logging
@@ -22,7 +23,7 @@ from gadget.errors import SettingsError
 from gadget.prior_faults import prior_faults_as_settings_faults
 from gadget.settings import Settings
 from reconlib.joint.outcome import Outcome
-from reconlib.kspace import KSpace
+from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.posterior.posterior import Posterior
 from reconlib.posterior.run import PosteriorRun
 from reconlib.posterior.settings import PosteriorSettings
@@ -75,7 +76,7 @@ class JointReconstruction(Protocol):
 
     def __call__(
         self,
-        kspace: KSpace,
+        kspace: KSpace | NonuniformKSpace,
         *,
         prior: Prior,
         settings: ReconstructionSettings,
@@ -104,7 +105,7 @@ class PosteriorSampling(Protocol):
 
     def __call__(
         self,
-        kspace: KSpace,
+        kspace: KSpace | NonuniformKSpace,
         reconstruction: Reconstruction,
         *,
         prior: Prior,
@@ -171,7 +172,7 @@ class Reconstructor:
 
     def __call__(
         self,
-        slices: Sequence[KSpace],
+        slices: Sequence[KSpace | NonuniformKSpace],
         settings: Settings,
         cancelled: Callable[[], bool] = lambda: False,
         *,
@@ -214,7 +215,7 @@ class Reconstructor:
                 kspace,
                 prior=prior,
                 settings=reconstruction_settings(settings),
-                coils=torch.ones_like(kspace.samples) if is_fixed else None,
+                coils=_map_of_one(kspace) if is_fixed else None,
                 initial_coils=None
                 if is_fixed or initial_coils is None
                 else torch.from_numpy(initial_coils).to(self.device),
@@ -331,16 +332,40 @@ def sampling_settings(settings: Settings) -> PosteriorSettings:
     )
 
 
-def joined(slices: Sequence[KSpace]) -> KSpace:
-    """Return the k-space of slices of one shape and noise level as one batch."""
-    return KSpace(
-        samples=torch.cat([one.samples for one in slices]),
-        mask=torch.cat([one.mask for one in slices]),
-        noise_std=slices[0].noise_std,
+def joined(slices: Sequence[KSpace | NonuniformKSpace]) -> KSpace | NonuniformKSpace:
+    """Return the k-space of slices of one kind, shape and noise level as one batch.
+
+    Non-Cartesian slices that have one trajectory share it.
+    """
+    samples, noise_std = torch.cat([one.samples for one in slices]), slices[0].noise_std
+    anywhere = [one for one in slices if isinstance(one, NonuniformKSpace)]
+    if not anywhere:
+        masks = torch.cat([one.mask for one in slices if isinstance(one, KSpace)])
+        return KSpace(samples=samples, mask=masks, noise_std=noise_std)
+    first = anywhere[0]
+    is_shared = all(
+        torch.equal(one.trajectory, first.trajectory) and torch.equal(one.weights, first.weights)
+        for one in anywhere
+    )
+    kept = anywhere[:1] if is_shared else anywhere
+    return NonuniformKSpace(
+        samples=samples,
+        trajectory=torch.cat([one.trajectory for one in kept]),
+        weights=torch.cat([one.weights for one in kept]),
+        shape=first.shape,
+        noise_std=noise_std,
     )
 
 
-def _fallback(kspace: KSpace, settings: Settings, prior: Prior, seconds: float, reason: str) -> SliceResult:
+def _map_of_one(kspace: KSpace | NonuniformKSpace) -> Tensor:
+    """Return the map of a single coil, 1 everywhere: (slice, 1, y, x)."""
+    grid = kspace.shape if isinstance(kspace, NonuniformKSpace) else kspace.samples.shape[2:]
+    return torch.ones((len(kspace.samples), 1, *grid), dtype=torch.complex64, device=kspace.samples.device)
+
+
+def _fallback(
+    kspace: KSpace | NonuniformKSpace, settings: Settings, prior: Prior, seconds: float, reason: str
+) -> SliceResult:
     return SliceResult(
         image=zero_filled(kspace).numpy()[0, 0],
         coils=None,

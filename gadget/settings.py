@@ -88,6 +88,32 @@ class ScanSettings(_Section):
     """Make an image of each average instead of one of their mean."""
 
 
+class TrajectorySettings(_Section):
+    """How non-Cartesian readouts (radial, spiral, ...) become images."""
+
+    units: Literal[
+        "auto",
+        "cycles_per_pixel",
+        "cycles_per_fov",
+        "cycles_per_encoded_fov",
+        "cycles_per_m",
+        "rad_per_m",
+    ] = "auto"
+    """Units of the trajectories in the readouts. auto: recognised from their range and the header."""
+    delay_correction: bool = True
+    """Shift radial spokes to where they cross, which undoes the delays of the gradients."""
+    window: int | None = Field(default=None, ge=1, le=65535)
+    """Readouts of each frame of a real-time series. null: images are told apart by the scan's counters."""
+    window_step: int | None = Field(default=None, ge=1, le=65535)
+    """Readouts from the start of a frame to that of the next. null: as many as window."""
+
+    @model_validator(mode="after")
+    def _step_belongs_to_window(self) -> "TrajectorySettings":
+        if self.window is None and self.window_step is not None:
+            raise ValueError("window_step is set without a window; set trajectory.window, too")
+        return self
+
+
 class OutputSettings(_Section):
     """How images leave."""
 
@@ -143,6 +169,7 @@ class Settings(_Section):
     noise: NoiseSettings = NoiseSettings()
     coil_compression: CoilCompressionSettings = CoilCompressionSettings()
     scan: ScanSettings = ScanSettings()
+    trajectory: TrajectorySettings = TrajectorySettings()
     output: OutputSettings = OutputSettings()
     posterior: PosteriorSettings = PosteriorSettings()
     batch_slices: int = Field(default=1, ge=1, le=1024)

@@ -5,8 +5,9 @@ When is a slice complete? The rule, in one place:
 1. A readout with **LAST_IN_SLICE** closes its slice, **LAST_IN_REPETITION** all slices of its repetition,
    **LAST_IN_MEASUREMENT** all slices, if they have what the header announces: every average, the calibration
    lines of an embedded calibration, and for the readout's own slice 60 % of the imaging lines, for the others
-   all of them (flags are set after each shot by some sequences, and come first when readouts are sorted
-   otherwise). Of a slab three quarters of that (elliptical scans).
+   all of them (flags come first when readouts are sorted otherwise). Some sequences set them after each shot:
+   once one of a slice came with fewer, its later ones close it with all of the lines only. Of a slab three
+   quarters of that (elliptical scans).
 2. **All lines came**: an imaging readout closes its slice when no announced line of no announced average is
    missing. Only where nothing else can follow: in accelerated scans all announced lines of an embedded
    calibration (or any of a separate one) have to be there, or the mode is one without any (interleaved);
@@ -15,6 +16,10 @@ When is a slice complete? The rule, in one place:
 3. The first readout of a **later repetition** closes the same slice of earlier ones, if they have what a LAST
    flag would ask of them.
 4. **The end of the stream** closes what is still open; a slice without what the header announces says so.
+   Where the last of the announced averages is in no readout of the scan, the header is taken to give their
+   number, as some converters do, with a warning.
+
+Readouts of non-Cartesian encodings are no lines: :mod:`gadget.scan.trajectory_slices` has their rules.
 
 The start of another slice or contrast closes nothing: scans are interleaved. Lines that come after their
 slice was closed are never dropped silently: imaging lines make an image of their own, labelled;
@@ -25,12 +30,11 @@ import logging
 from collections import Counter
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 
 from gadget.errors import ScanError
+from gadget.scan.assembled import AssembledSlice as AssembledSlice  # what comes out of here
 from gadget.scan.buffer_survey import echo_offset
-from gadget.scan.calibration import CalibrationLines
 from gadget.scan.calibration_store import CalibrationKey, CalibrationStore
 from gadget.scan.coil_compression import CompressionChoice
 from gadget.scan.context import ScanContext
@@ -38,10 +42,13 @@ from gadget.scan.describe import describe_slice, echo_warnings
 from gadget.scan.header import Encoding, ScanDescription
 from gadget.scan.noise import NoiseSource as NoiseSource  # part of the settings, imported from here
 from gadget.scan.noise_estimate import noise_std_from_data
+from gadget.scan.noise_level import noise_level
 from gadget.scan.open_slice import TRUSTED_PART, OpenSlice, SliceKey
 from gadget.scan.readout_kinds import ReadoutKind, kind_of_readout
 from gadget.scan.receiver import CoilMap, NoiseStore, Receiver
 from gadget.scan.slice_buffer import SliceArrays, SliceBuffer
+from gadget.scan.trajectory_choice import TrajectoryChoice
+from gadget.scan.trajectory_slices import TrajectorySlices
 from gadget.scan.volume import AssembledVolume
 from gadget.wire.headers import AcquisitionFlag as Flag
 from gadget.wire.messages import Acquisition, Header
@@ -62,20 +69,11 @@ class AssemblySettings:
     coil_compression: CompressionChoice = CompressionChoice()
     use_calibration_lines: bool = True
     """Whether calibration-only lines of the same k-space enter the data; else they are for coil maps only."""
+    trajectory: TrajectoryChoice = TrajectoryChoice()
     keep_averages: bool = False
     """Whether every average makes an image of its own; otherwise their mean does."""
     max_open_bytes: int = 16 * 2**30
     """Memory for slices that are being received."""
-
-
-@dataclass(frozen=True, slots=True)
-class AssembledSlice:
-    """One complete slice: what an image header needs, and its k-space (a batch of one)."""
-
-    context: ScanContext
-    kspace: KSpace
-    calibration: CalibrationLines | None = None
-    """Calibration of another encoding, matrix or contrast at this position: for coil maps only."""
 
 
 class SliceAssembler:
@@ -103,6 +101,13 @@ class SliceAssembler:
             store=self.settings.noise_store,
             compression=self.settings.coil_compression,
         )
+        self._trajectories = TrajectorySlices(
+            description,
+            self._receiver,
+            self.settings.noise,
+            self.settings.trajectory,
+            averages_kept=self.settings.keep_averages,
+        )
         self._open: dict[SliceKey, OpenSlice] = {}
         self._closed: set[SliceKey] = set()
         self._calibrations = CalibrationStore()
@@ -119,23 +124,32 @@ class SliceAssembler:
         kind = kind_of_readout(flags)
         self.counts[kind] += 1
         done: list[SliceKey] = []
+        others: list[AssembledSlice] = []
         if kind is ReadoutKind.NOISE:
             self._add_noise(acquisition)
             return ()
         if kind is ReadoutKind.IMAGE:
-            done += self._add_image(acquisition)
+            encoding = self._supported(header)
+            if encoding.is_cartesian:
+                done += self._add_image(acquisition, encoding)
+            else:
+                others += self._add_trajectory(acquisition, encoding)
         elif kind is ReadoutKind.CALIBRATION:
             self._add_calibration(acquisition)
         elif kind is ReadoutKind.PHASE_CORRECTION:
             self._phase_corrected.add(int(header["encoding_space_ref"]))
         if flags & _LAST_BITS:
             done += self._closed_by(flags, header)
-        return tuple(self._emit(key, is_complete=True) for key in dict.fromkeys(done))
+            others += self._trajectories.closed_by(flags, self._key(header))
+        for one in others:
+            self._warn(one.context)
+        return (*(self._emit(key, is_complete=True) for key in dict.fromkeys(done)), *others)
 
     def finish(self) -> tuple[AssembledSlice | AssembledVolume, ...]:
         """Return the slices and slabs that are still open, at the end of the stream."""
         self._receiver.finish()
         slices: list[AssembledSlice | AssembledVolume] = []
+        self._count_averages()
         # Slices without images stay until the others are out: the latter may use their calibration.
         for key in sorted(self._open, key=lambda key: (self._open[key].buffer is None, key)):
             slice_ = self._open[key]
@@ -146,7 +160,20 @@ class SliceAssembler:
             part = TRUSTED_PART if slice_.was_flagged else 1.0
             is_complete = slice_.has_all_announced(averages_kept=self.settings.keep_averages, part=part)
             slices.append(self._emit(key, is_complete=is_complete))
+        for one in self._trajectories.finish():
+            self._warn(one.context)
+            slices.append(one)
         return tuple(slices)
+
+    def _count_averages(self) -> None:
+        """Tell the slices where the header announces one average more than any readout has."""
+        for index in {key.encoding for key in self._open} - {key.encoding for key in self._closed}:
+            slices = [slice_ for key, slice_ in self._open.items() if key.encoding == index]
+            limit = slices[0].encoding.limits.get("average")
+            last = max((average for slice_ in slices for average in slice_.averages), default=-1)
+            if limit is not None and last == limit.maximum - 1 >= limit.minimum:
+                for slice_ in slices:
+                    slice_.lacks_last_average = True
 
     def report(self) -> tuple[str, ...]:
         """Say how many readouts of each kind came, and which were not used. No patient data."""
@@ -157,7 +184,7 @@ class SliceAssembler:
         skipped = [f"{n} {kind.value}" for kind, n in self.counts.items() if kind not in used]
         if skipped:
             lines.append("not image data, skipped: " + ", ".join(skipped))
-        unused = self._unused.copy()
+        unused = self._unused + self._trajectories.unused
         closed = {key.slice for key in self._closed}
         for number, n_readouts in self._calibrations.unused().items():
             unused[
@@ -181,12 +208,26 @@ class SliceAssembler:
         if not self._receiver.add_noise(acquisition, self._name(acquisition.header)):
             self._unused["noise readouts after the first slice (all slices are whitened alike)"] += 1
 
-    def _add_image(self, acquisition: Acquisition) -> list[SliceKey]:
-        header = acquisition.header
+    def _supported(self, header: Header) -> Encoding:
         encoding = self.description.encoding_of(int(header["encoding_space_ref"]))
         refusal = self._refusals[encoding.index]
         if refusal is not None:
             raise ScanError(refusal)
+        return encoding
+
+    def _add_trajectory(self, acquisition: Acquisition, encoding: Encoding) -> tuple[AssembledSlice, ...]:
+        header = acquisition.header
+        return self._trajectories.add(
+            acquisition,
+            self._key(header),
+            self._name(header),
+            encoding,
+            bytes_left=self._bytes_left(),
+            can_be_last=not self._awaits_noise(),
+        )
+
+    def _add_image(self, acquisition: Acquisition, encoding: Encoding) -> list[SliceKey]:
+        header = acquisition.header
         key, name = self._key(header), self._name(header)
         acquisition = self._check(acquisition, key, name)
         done = []
@@ -236,6 +277,9 @@ class SliceAssembler:
         if self._refusals[index] is not None:
             self._unused["calibration-only readouts of an encoding that is not supported"] += 1
             return
+        if not encoding.is_cartesian:
+            self._unused["calibration-only readouts of a non-Cartesian encoding (none are needed)"] += 1
+            return
         name = self._name(header)
         acquisition = self._check(acquisition, key, name)
         self._calibrations.add(acquisition, encoding)
@@ -270,6 +314,7 @@ class SliceAssembler:
 
     def _bytes_left(self) -> int:
         held = sum(slice_.bytes_held for slice_ in self._open.values())
+        held += self._trajectories.bytes_held
         return self.settings.max_open_bytes - held - self._calibrations.n_bytes
 
     # Slices out
@@ -292,9 +337,13 @@ class SliceAssembler:
             )
             if not is_meant:
                 continue
-            self._open[key].was_flagged |= key == own
-            if self._is_complete(key, TRUSTED_PART if key == own else 1.0):
+            slice_ = self._open[key]
+            is_trusted = key == own and not slice_.was_flagged_early
+            if self._is_complete(key, TRUSTED_PART if is_trusted else 1.0):
                 done.append(key)
+            if key == own:
+                slice_.was_flagged = True
+                slice_.was_flagged_early |= not slice_.has_most_lines()
         return done
 
     def _earlier_repetitions(self, new: SliceKey) -> list[SliceKey]:
@@ -366,22 +415,15 @@ class SliceAssembler:
     def _noise_std(
         self, buffer: SliceBuffer, arrays: SliceArrays, coil_map: CoilMap
     ) -> tuple[float, tuple[str, ...]]:
-        if self.settings.noise is NoiseSource.PREWHITENED:
-            return arrays.noise_factor, ("taken as prewhitened before it came here",)
-        if coil_map.is_white:
-            return arrays.noise_factor, ()
-        cause = "" if self.settings.noise is NoiseSource.DATA else ", as there are no usable noise readouts"
-        if self._receiver.why_no_noise:
-            cause += f" ({self._receiver.why_no_noise})"
-        estimate = buffer.edge_noise_std() * arrays.noise_factor
-        if not arrays.counts_differ:
-            estimate = noise_std_from_data(estimate, arrays.samples, arrays.mask)
-        # Coil by coil: of a slab the magnitudes of all would take half its memory again.
-        largest = max(float(np.abs(of_coil).max(initial=0.0)) for of_coil in arrays.samples)
-        if largest == 0:
-            return 1.0, ("all samples are zero: noise level 1 assumed",)
-        if estimate < 1e-6 * largest:
-            return 1e-6 * largest, (
-                f"no noise found in the outermost samples{cause}: a millionth of the largest sample assumed",
-            )
-        return estimate, (f"noise level estimated from the outermost samples{cause}; not prewhitened",)
+        def estimate() -> float:
+            edges = buffer.edge_noise_std() * arrays.noise_factor
+            return edges if arrays.counts_differ else noise_std_from_data(edges, arrays.samples, arrays.mask)
+
+        return noise_level(
+            self.settings.noise,
+            coil_map,
+            self._receiver.why_no_noise,
+            known=arrays.noise_factor,
+            estimate=estimate,
+            samples=arrays.samples,
+        )

@@ -10,6 +10,7 @@ from gadget.scan.assemble import AssembledSlice
 from gadget.scan.calibration import CalibrationLines
 from gadget.scan.calibration_maps import coil_maps
 from reconlib.joint.map_start import has_own_calibration
+from reconlib.kspace import KSpace, NonuniformKSpace
 
 UNUSABLE = "separate calibration not used: the centre of its k-space was not measured"
 STARTS = "coil maps: the estimate starts from the separate calibration"
@@ -41,9 +42,11 @@ def coil_start(
 ) -> tuple[NDArray[np.complex64] | None, list[AssembledSlice]]:
     """Return the maps that a batch of slices starts from, and the slices with a note about them.
 
-    Slices of a batch have one shape and field of view.
+    Slices of a batch have one shape and field of view. Non-Cartesian slices have no separate calibration.
     """
     first = batch[0]
+    if isinstance(first.kspace, NonuniformKSpace):
+        return None, list(batch)
     n_coils, n_y, n_x = first.kspace.samples.shape[1:]
     maps = maps_of([one.calibration for one in batch], (n_coils, n_y, n_x), first.context.grid_fov_mm)
     return maps, [
@@ -54,6 +57,6 @@ def coil_start(
 
 def _noted(one: AssembledSlice, is_used: bool) -> AssembledSlice:
     note = UNUSABLE
-    if is_used:
+    if is_used and isinstance(one.kspace, KSpace):
         note = STARTS if has_own_calibration(one.kspace.mask) else STAYS
     return replace(one, context=replace(one.context, notes=(*one.context.notes, note)))

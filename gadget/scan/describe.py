@@ -4,9 +4,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gadget.scan.context import ScanContext, Vector
-from gadget.scan.header import ScanDescription
+from gadget.scan.header import Encoding, ScanDescription
 from gadget.scan.open_slice import OpenSlice, SliceKey
 from gadget.scan.slice_buffer import SliceArrays, SliceBuffer
+from gadget.wire.messages import Header
 
 
 def describe_slice(
@@ -25,9 +26,55 @@ def describe_slice(
 
     A slab keeps its partitions: ``recon_matrix`` and ``recon_fov_mm`` are those of the whole slab.
     """
-    header, encoding = buffer.nearest_header, slice_.encoding
-    n_columns, is_3d = arrays.samples.shape[-1], slice_.is_3d
+    encoding, n_columns = slice_.encoding, arrays.samples.shape[-1]
     pixel_y_mm = encoding.encoded.fov_mm[1] / encoding.encoded.matrix[1]
+    return scan_context(
+        key,
+        buffer.nearest_header,
+        encoding,
+        description,
+        is_3d=slice_.is_3d,
+        grid_matrix=(n_columns, buffer.n_rows),
+        grid_fov_mm=(buffer.grid.pixel_mm * n_columns, pixel_y_mm * buffer.n_rows),
+        n_partitions=buffer.n_partitions if slice_.is_3d else 1,
+        n_coils=arrays.samples.shape[0],
+        n_lines=buffer.n_lines,
+        n_calibration_lines=buffer.n_lines - buffer.n_image_lines,
+        n_lines_announced=slice_.n_lines_announced,
+        n_averages=buffer.largest_count,
+        is_complete=is_complete,
+        is_prewhitened=is_prewhitened,
+        notes=(*_notes(slice_, buffer, arrays, is_complete), *as_notes(warnings), *notes),
+        warnings=warnings,
+    )
+
+
+def as_notes(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    """Return warnings as they stand among an image's notes."""
+    return tuple(f"warning: {one}" for one in warnings)
+
+
+def scan_context(
+    key: SliceKey,
+    header: Header,
+    encoding: Encoding,
+    description: ScanDescription,
+    *,
+    is_3d: bool,
+    grid_matrix: tuple[int, int],
+    grid_fov_mm: tuple[float, float],
+    n_partitions: int,
+    n_coils: int,
+    n_lines: int,
+    n_calibration_lines: int,
+    n_lines_announced: int,
+    n_averages: int,
+    is_complete: bool,
+    is_prewhitened: bool,
+    notes: tuple[str, ...],
+    warnings: tuple[str, ...],
+) -> ScanContext:
+    """Make the context of a slice or slab from the header of one of its readouts, and what is counted."""
     return ScanContext(
         encoding_index=key.encoding,
         slice=key.slice,
@@ -43,9 +90,9 @@ def describe_slice(
             encoding.recon.fov_mm[1],
             encoding.recon.fov_mm[2] / (1 if is_3d else encoding.recon.matrix[2]),
         ),
-        grid_matrix=(n_columns, buffer.n_rows),
-        grid_fov_mm=(buffer.grid.pixel_mm * n_columns, pixel_y_mm * buffer.n_rows),
-        n_partitions=buffer.n_partitions if is_3d else 1,
+        grid_matrix=grid_matrix,
+        grid_fov_mm=grid_fov_mm,
+        n_partitions=n_partitions,
         slab_fov_mm=encoding.encoded.fov_mm[2] if is_3d else 0.0,
         measurement_uid=int(header["measurement_uid"]),
         acquisition_time_stamp=int(header["acquisition_time_stamp"]),
@@ -61,18 +108,14 @@ def describe_slice(
         protocol_name=description.protocol_name,
         sequence_name=description.sequence_name,
         series_description=description.series_description,
-        n_coils=arrays.samples.shape[0],
-        n_lines=buffer.n_lines,
-        n_calibration_lines=buffer.n_lines - buffer.n_image_lines,
-        n_lines_announced=slice_.n_lines_announced,
-        n_averages=buffer.largest_count,
+        n_coils=n_coils,
+        n_lines=n_lines,
+        n_calibration_lines=n_calibration_lines,
+        n_lines_announced=n_lines_announced,
+        n_averages=n_averages,
         is_complete=is_complete,
         is_prewhitened=is_prewhitened,
-        notes=(
-            *_notes(slice_, buffer, arrays, is_complete),
-            *(f"warning: {one}" for one in warnings),
-            *notes,
-        ),
+        notes=notes,
         warnings=warnings,
     )
 

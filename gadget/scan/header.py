@@ -20,7 +20,14 @@ from gadget.scan.header_xml import (
     shortened,
     tag,
     text_of,
+    told_number,
+    told_whole,
     user_numbers,
+)
+from gadget.scan.trajectory_description import (
+    NO_DESCRIPTION,
+    TrajectoryDescription,
+    read_trajectory_description,
 )
 
 LARGEST_MATRIX = 8192
@@ -29,6 +36,10 @@ LARGEST_MATRIX = 8192
 DEFAULT_NOISE_BANDWIDTH = 0.793
 """Gadgetron's relative receiver noise bandwidth where the header has none."""
 
+NONCARTESIAN = ("radial", "goldenangle", "spiral", "other")
+"""Trajectories whose readouts are placed by their points (:mod:`gadget.scan.trajectory`)."""
+
+_SUPPORTED = f"'cartesian' and, with trajectories, {', '.join(map(repr, NONCARTESIAN))} can be reconstructed."
 _AXES = ("x", "y", "z")
 
 
@@ -62,14 +73,20 @@ class Encoding:
     encoded: Space
     recon: Space
     limits: Mapping[str, Limit]
-    """By the standard's names ('kspace_encoding_step_1', 'slice', ...); absent where the header has none."""
+    """By the standard's names ('kspace_encoding_step_1', 'slice', ...); absent where the header has none, or,
+    of counters that place no line, where its numbers cannot be."""
     trajectory: str
     acceleration: tuple[int, int] = (1, 1)
     calibration_mode: str | None = None
     multiband_factor: int = 1
     echo_train_length: int | None = None
-    trajectory_description: str | None = None
-    """The ``identifier`` of the description of the trajectory ('ConventionalEPI', ...)."""
+    trajectory_description: TrajectoryDescription = NO_DESCRIPTION
+    """Of a Cartesian encoding only the ``identifier`` ('ConventionalEPI', ...)."""
+
+    @property
+    def is_cartesian(self) -> bool:
+        """Whether readouts are lines of a grid, whatever trajectories they carry."""
+        return self.trajectory == "cartesian"
 
     @property
     def announces_partitions(self) -> bool:
@@ -87,20 +104,16 @@ class Encoding:
         if self.trajectory == "epi":
             return (
                 f"{where} has the trajectory 'epi', which is not supported yet: EPI needs regridding and "
-                "ghost correction first. Only 'cartesian' can be reconstructed."
+                f"ghost correction first. {_SUPPORTED}"
             )
-        description = self.trajectory_description or ""
-        if "epi" in description.lower():
+        if "epi" in self.trajectory_description.identifier.lower():
             return (
                 f"{where} is EPI by its trajectoryDescription, whatever its trajectory "
                 f"('{self.trajectory}') says: not supported yet, as EPI needs regridding and ghost "
                 "correction first."
             )
-        if self.trajectory != "cartesian":
-            return (
-                f"{where} has the trajectory '{self.trajectory}', which is not supported yet. "
-                "Only 'cartesian' can be reconstructed."
-            )
+        if not self.is_cartesian and self.trajectory not in NONCARTESIAN:
+            return f"{where} has the trajectory '{self.trajectory}', which is not supported. {_SUPPORTED}"
         if self.multiband_factor > 1:
             return (
                 f"{where} is a multiband scan (factor {self.multiband_factor}), which is not supported yet. "
@@ -158,7 +171,7 @@ def parse_scan_header(text: str) -> ScanDescription:
     ------
     ScanError
         The text is not XML, not an ISMRMRD header, or lacks (or has nonsense in) what placing k-space needs.
-        Scans that are described well but not supported (non-Cartesian, EPI, ...) do not raise here:
+        Scans that are described well but not supported (EPI, multiband, ...) do not raise here:
         ask :meth:`Encoding.refusal`.
     """
     root = _root(text)
@@ -180,9 +193,9 @@ def parse_scan_header(text: str) -> ScanDescription:
     return ScanDescription(
         encodings=encodings,
         relative_receiver_noise_bandwidth=bandwidth,
-        receiver_channels=optional_whole(system, "receiverChannels"),
+        receiver_channels=told_whole(system, "receiverChannels"),
         coil_labels=_coil_labels(system),
-        field_strength_t=optional_number(system, "systemFieldStrength_T"),
+        field_strength_t=told_number(system, "systemFieldStrength_T"),
         system_vendor=text_of(system, "systemVendor"),
         system_model=text_of(system, "systemModel"),
         protocol_name=text_of(measurement, "protocolName"),
@@ -204,7 +217,7 @@ def _root(text: str) -> Element:
             "The scan header has a document type declaration; ISMRMRD headers have none. Refused."
         )
     try:
-        root = ElementTree.fromstring(text)
+        root = ElementTree.fromstring(text.strip())  # white space before a declaration is no XML
     except (ElementTree.ParseError, ValueError) as error:
         is_syntax = isinstance(error, ElementTree.ParseError)
         detail = f"{error}" if is_syntax else "characters that cannot be in a text"
@@ -222,31 +235,42 @@ def _root(text: str) -> Element:
 
 def _encoding(node: Element, index: int) -> Encoding:
     where = f"encoding[{index}]"
-    trajectory = text_of(node, "trajectory")
-    if trajectory is None:
+    trajectory = (text_of(node, "trajectory") or "").lower()
+    if not trajectory:
         raise ScanError(f"Scan header has no {where}.trajectory; cannot tell how k-space was sampled.")
+    identifier = text_of(child_of(node, "trajectoryDescription"), "identifier") or ""
     parallel = child_of(node, "parallelImaging")
     factors = child_of(parallel, "accelerationFactor")
     multiband = child_of(parallel, "multiband")
     limits_node = child_of(node, "encodingLimits")
-    limits = {
-        tag(child): _limit(child, f"{where}.encodingLimits.{tag(child)}")
-        for child in ([] if limits_node is None else limits_node)
-    }
+    encoded = _space(node, "encodedSpace", where)
+    limits = {}
+    for child in [] if limits_node is None else limits_node:
+        name = tag(child)
+        places = name == "kspace_encoding_step_1" or (
+            name == "kspace_encoding_step_2" and encoded.matrix[2] > 1
+        )
+        try:
+            limits[name] = _limit(child, f"{where}.encodingLimits.{name}")
+        except ScanError:
+            if places:
+                raise
     return Encoding(
         index=index,
-        encoded=_space(node, "encodedSpace", where),
+        encoded=encoded,
         recon=_space(node, "reconSpace", where),
         limits=limits,
-        trajectory=trajectory.lower(),
+        trajectory=trajectory,
         acceleration=(
             max(1, optional_whole(factors, "kspace_encoding_step_1") or 1),
             max(1, optional_whole(factors, "kspace_encoding_step_2") or 1),
         ),
         calibration_mode=text_of(parallel, "calibrationMode"),
         multiband_factor=optional_whole(multiband, "multiband_factor") or 1,
-        echo_train_length=optional_whole(node, "echoTrainLength"),
-        trajectory_description=text_of(child_of(node, "trajectoryDescription"), "identifier"),
+        echo_train_length=told_whole(node, "echoTrainLength"),
+        trajectory_description=read_trajectory_description(node)
+        if trajectory in NONCARTESIAN
+        else TrajectoryDescription(identifier=identifier),
     )
 
 

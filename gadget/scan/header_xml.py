@@ -47,10 +47,25 @@ def optional_whole(node: Element | None, name: str, path: str | None = None) -> 
     return None if value is None else int(value)
 
 
+def told_number(node: Element | None, name: str) -> float | None:
+    """Return a number that nothing but a report depends on: None where it is none."""
+    found = numbers(node, name)
+    return found[0] if found else None
+
+
+def told_whole(node: Element | None, name: str) -> int | None:
+    """Return such a number, rounded."""
+    value = told_number(node, name)
+    return None if value is None else round(value)
+
+
 def numbers(node: Element | None, name: str) -> tuple[float, ...]:
-    """Return the numbers in all children of that name."""
+    """Return the finite numbers in all children of that name, for reports.
+
+    Converters leave NaN and words there, where what they computed them from is not there.
+    """
     texts = ((n.text or "").strip() for n in ([] if node is None else node) if tag(n) == name)
-    return tuple(_number(text, name) for text in texts if text)
+    return tuple(value for text in texts if (value := _finite(text)) is not None)
 
 
 def user_numbers(parameters: Element | None) -> dict[str, int]:
@@ -64,10 +79,15 @@ def user_numbers(parameters: Element | None) -> dict[str, int]:
 
 
 def _number(text: str, path: str) -> float:
+    value = _finite(text)
+    if value is None:
+        raise ScanError(f"Scan header: {path} is '{shortened(text)}'; it must be a finite number.")
+    return value
+
+
+def _finite(text: str) -> float | None:
     try:
         value = float(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ScanError(f"Scan header: {path} is '{shortened(text)}'; it must be a finite number.")
-    return value
+        return None
+    return value if math.isfinite(value) else None

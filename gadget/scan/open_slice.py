@@ -63,6 +63,10 @@ class OpenSlice:
     """Whether this key was closed before: these readouts came after it."""
     was_flagged: bool = False
     """Whether a LAST flag has come."""
+    was_flagged_early: bool = False
+    """Whether one came before ``TRUSTED_PART`` of the lines: flags end shots then, not slices."""
+    lacks_last_average: bool = False
+    """Whether the header announces one average more than any readout of the scan has."""
     dwell_us: float = 0.0
     dwells_differ: bool = False
     averages: set[int] = field(default_factory=set)
@@ -115,6 +119,12 @@ class OpenSlice:
             found.add(
                 "readouts have kspace_encode_step_2 above 0, where the header announces no second "
                 f"phase-encoding direction: taken as a 3-D scan of {self.partitions.n_rows} partitions"
+            )
+        if self.lacks_last_average:
+            last = self.encoding.limits["average"].maximum
+            found.add(
+                f"the header's limits of average end at {last}, but no readout is of that one: taken as "
+                "their number"
             )
         if self.n_outside:
             where = self._describe_rows()
@@ -305,11 +315,16 @@ class OpenSlice:
           segment or shot, or read in reverse order, comes with fewer.
         * Averages: every one that the header announces (where averages are combined).
         """
-        part *= ELLIPSE_PART if self.is_3d else 1.0
-        if self.buffer is None or self.buffer.n_image_lines < part * self.n_lines_announced:
+        if not self.has_most_lines(part):
             return False
         announced = self.encoding.limits.get("average")
-        return averages_kept or announced is None or len(self.averages) >= announced.size
+        n_averages = 0 if announced is None else announced.size - self.lacks_last_average
+        return averages_kept or len(self.averages) >= n_averages
+
+    def has_most_lines(self, part: float = TRUSTED_PART) -> bool:
+        """Whether ``part`` of the announced imaging lines came; of a slab ``ELLIPSE_PART`` of that."""
+        part *= ELLIPSE_PART if self.is_3d else 1.0
+        return self.buffer is not None and self.buffer.n_image_lines >= part * self.n_lines_announced
 
     def awaits_calibration(self) -> bool:
         """Whether embedded calibration lines are announced, but no two adjacent centre rows are there.

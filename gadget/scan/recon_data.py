@@ -14,8 +14,9 @@ others: the rules of :mod:`gadget.scan.placement` hold for both.
   once, as data. All other lines of the reference buffer are calibration only, whatever their flags say:
   averaged or filtered there, they are no image data. They come first, since the last line of the data
   completes a slice.
-* The **sampling description** repeats what the scan's header says, and trajectories of Cartesian readouts
-  repeat their counters: neither is used.
+* **Trajectories** (dimension, RO, E1, E2, N, S, LOC) go with their readouts, as they were acquired.
+* The **sampling description** repeats what the scan's header says: not used, nor is a separate array of
+  density weights, which are found anew.
 
 What gadgets before did to the samples stays done: where NoiseAdjustGadget whitened them, set ``noise.source``
 to ``prewhitened``.
@@ -68,6 +69,12 @@ def _measured(buffer: ReconDataArray, name: str) -> list[tuple[int, ...]]:
             f"{buffer.headers.shape}; they need {expected} (E1, E2, N, S, LOC). Check the gadget before "
             "this one."
         )
+    points = buffer.trajectory
+    if points is not None and points.size and points.shape[2:] != expected:
+        raise ScanError(
+            f"{name} has a trajectory of the shape {points.shape} (dimension, RO, E1, E2, N, S, LOC), its "
+            f"headers {buffer.headers.shape}; the last five have to agree. Check the gadget before this one."
+        )
     places = np.argwhere(buffer.headers["number_of_samples"] > 0)
     counters = buffer.headers["scan_counter"][tuple(places.T)]
     return [tuple(int(i) for i in place) for place in places[np.argsort(counters, kind="stable")]]
@@ -91,7 +98,10 @@ def _readout(buffer: ReconDataArray, place: tuple[int, ...], *, is_calibration: 
         header["center_sample"] = n_samples // 2
         header["discard_pre"] = header["discard_post"] = 0
     header["number_of_samples"], header["active_channels"] = n_samples, n_coils
-    header["trajectory_dimensions"] = 0
+    trajectory = np.zeros((n_samples, 0), np.float32)
+    if buffer.trajectory is not None and buffer.trajectory.size:
+        trajectory = buffer.trajectory[:, :, e1, e2, n, s, loc].T
+    header["trajectory_dimensions"] = trajectory.shape[1]
     if is_calibration:
         header["flags"] = int(header["flags"]) & ~_CALIBRATION_BITS | Flag.IS_PARALLEL_CALIBRATION.bit
-    return Acquisition(header=header[()], trajectory=np.zeros((n_samples, 0), np.float32), data=samples)
+    return Acquisition(header=header[()], trajectory=trajectory, data=samples)

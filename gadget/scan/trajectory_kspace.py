@@ -10,6 +10,7 @@ The rules, beyond those on trajectories (:mod:`gadget.scan.trajectory`) and coil
   recorded with trajectories gives the image that it gives without. As A has the scale of the unitary
   transform on its own grid, samples (and their noise) are multiplied by the root of the ratio of the areas,
   encoded field of view over that of the grid.
+* **Margin**: the grid is a little wider than the field of view (:mod:`gadget.scan.trajectory_margin`).
 * **Stacks** (limits of ``kspace_encoding_step_2``): all partitions have one trajectory; k-space is
   transformed along the stack, as that of a Cartesian slab (:mod:`gadget.scan.volume_partitions`), and each
   partition is a slice.
@@ -38,6 +39,9 @@ from gadget.scan.open_slice import SliceKey
 from gadget.scan.open_trajectory import by_partition, common_dwell, in_order, middle_header
 from gadget.scan.receiver import Receiver
 from gadget.scan.trajectory import SliceTrajectory, delays_of, shifted, slice_trajectory
+from gadget.scan.trajectory_choice import TrajectoryChoice
+from gadget.scan.trajectory_grid import TrajectoryGrid
+from gadget.scan.trajectory_margin import with_margin
 from gadget.scan.trajectory_units import TrajectoryUnits
 from gadget.scan.volume_partitions import partition_contexts, partition_grid, transformed
 from gadget.wire.messages import Acquisition, Header
@@ -48,19 +52,6 @@ from reconlib.trajectories.radial import SpokeShift
 
 FAR_PART = 0.875
 """Samples beyond this part of the way to the farthest one tell the noise."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrajectoryChoice:
-    """What a user may choose about non-Cartesian readouts."""
-
-    units: TrajectoryUnits = TrajectoryUnits.AUTO
-    delay_correction: bool = True
-    """Whether radial spokes are shifted to where they cross."""
-    window: int | None = None
-    """Readouts of a frame of a real-time series; None: images are told apart by their counters."""
-    window_step: int | None = None
-    """Readouts from the start of a frame to that of the next; None: as many as ``window``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,17 +122,19 @@ class TrajectoryKSpace:
         )
         header = middle_header(partitions[len(partitions) // 2])
         trajectory, delay_notes = self._corrected(trajectory, samples, encoding, header)
+        grid = with_margin(trajectory.grid, trajectory.points[trajectory.kept])
         samples, coil_map = self._receiver.compressed((encoding.index, group.key.slice), samples, coil_map)
         context = self._context(
             group,
             header,
             trajectory,
+            grid,
             n_partitions=len(partitions),
             n_coils=samples.shape[0],
             is_prewhitened=coil_map.is_white,
             notes=(*delay_notes, *coil_map.notes, *noise_notes),
         )
-        return tuple(self._made(group, context, trajectory, samples, noise_std))
+        return tuple(self._made(group, context, trajectory, grid, samples, noise_std))
 
     def _trajectory(
         self, partitions: list[list[Acquisition]], encoding: Encoding, label: str
@@ -187,6 +180,7 @@ class TrajectoryKSpace:
         group: ReadoutGroup,
         header: Header,
         trajectory: SliceTrajectory,
+        wide: TrajectoryGrid,
         *,
         n_partitions: int,
         n_coils: int,
@@ -201,6 +195,9 @@ class TrajectoryKSpace:
                 f"incomplete: {len(group.readouts)} readouts where the header announces {group.n_announced}"
             )
         n_left_out = trajectory.kept.size - int(trajectory.kept.sum())
+        if wide.matrix != trajectory.grid.matrix:
+            n_x, n_y = wide.matrix
+            measured.append(f"reconstructed on {n_x} x {n_y} pixels, with a margin round the field of view")
         if n_left_out:
             measured.append(f"{n_left_out} of {trajectory.kept.size} samples left out")
         read = tuple(note for note in trajectory.notes if note not in trajectory.warnings)
@@ -210,8 +207,8 @@ class TrajectoryKSpace:
             group.encoding,
             self._description,
             is_3d=group.encoding.announces_partitions,
-            grid_matrix=trajectory.grid.matrix,
-            grid_fov_mm=trajectory.grid.fov_mm,
+            grid_matrix=wide.matrix,
+            grid_fov_mm=wide.fov_mm,
             n_partitions=n_partitions,
             n_coils=n_coils,
             n_lines=len(group.readouts),
@@ -229,14 +226,18 @@ class TrajectoryKSpace:
         group: ReadoutGroup,
         context: ScanContext,
         trajectory: SliceTrajectory,
+        wide: TrajectoryGrid,
         samples: NDArray[np.complex64],
         noise_std: float,
     ) -> Iterator[AssembledSlice]:
         """Yield the slices of samples (coil, partition, readout, sample)."""
-        kept, matrix = trajectory.kept.reshape(-1), trajectory.grid.matrix[::-1]
-        points = transform_points(trajectory.points[trajectory.kept], matrix)
-        weights = torch.from_numpy(self._weights(trajectory)[kept].astype(np.float32))[None]
-        scale = unit_scale(trajectory, group.encoding)
+        kept = trajectory.kept.reshape(-1)
+        # In cycles per pixel, which the margin does not change.
+        points = transform_points(trajectory.points[trajectory.kept], trajectory.grid.matrix[::-1])
+        # Weights are areas in cycles per field of view; one that is larger has smaller cells.
+        larger = math.prod(wide.matrix) / math.prod(trajectory.grid.matrix)
+        weights = torch.from_numpy((self._weights(trajectory)[kept] * larger).astype(np.float32))[None]
+        scale = unit_scale(wide, group.encoding)
         samples = samples.reshape(*samples.shape[:2], -1)[:, :, kept] * np.float32(scale)
         contexts: tuple[ScanContext, ...] = (context,)
         if group.encoding.announces_partitions:
@@ -250,7 +251,7 @@ class TrajectoryKSpace:
                 samples=torch.from_numpy(np.ascontiguousarray(samples[:, partition]))[None],
                 trajectory=points,
                 weights=weights,
-                shape=matrix,
+                shape=wide.matrix[::-1],
                 noise_std=noise_std * scale,
             )
             yield AssembledSlice(one, kspace, series=group.series)
@@ -271,10 +272,9 @@ class TrajectoryKSpace:
         return weights
 
 
-def unit_scale(trajectory: SliceTrajectory, encoding: Encoding) -> float:
+def unit_scale(grid: TrajectoryGrid, encoding: Encoding) -> float:
     """Return what samples are multiplied with to have the units of a Cartesian scan's."""
-    encoded, grid = encoding.encoded.fov_mm, trajectory.grid.fov_mm
-    return math.sqrt(encoded[0] * encoded[1] / (grid[0] * grid[1]))
+    return math.sqrt(math.prod(encoding.encoded.fov_mm[:2]) / math.prod(grid.fov_mm))
 
 
 def _same(one: SliceTrajectory, other: SliceTrajectory) -> bool:

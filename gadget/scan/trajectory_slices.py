@@ -29,7 +29,8 @@ from gadget.scan.open_slice import TRUSTED_PART, SliceKey
 from gadget.scan.open_trajectory import OpenTrajectory, kept_copy, n_bytes_of
 from gadget.scan.receiver import Receiver
 from gadget.scan.trajectory import TooFewReadouts
-from gadget.scan.trajectory_kspace import ReadoutGroup, TrajectoryChoice, TrajectoryKSpace
+from gadget.scan.trajectory_choice import TrajectoryChoice
+from gadget.scan.trajectory_kspace import ReadoutGroup, TrajectoryKSpace
 from gadget.wire.headers import AcquisitionFlag as Flag
 from gadget.wire.messages import Acquisition
 from reconlib.trajectories.sliding_window import SlidingWindow

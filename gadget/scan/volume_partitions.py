@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gadget.errors import ScanError
-from gadget.scan.assemble import AssembledSlice
+from gadget.scan.assembled import AssembledSlice
 from gadget.scan.calibration_maps import split_calibration
 from gadget.scan.context import ScanContext, Vector
 from gadget.scan.fit_axis import fit_axis

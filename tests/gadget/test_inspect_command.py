@@ -91,7 +91,7 @@ def test_pictures_show_sampling_noise_and_trajectory(run, tmp_path):
     code, out, _ = run(path, "--png", tmp_path / "pictures")
 
     assert code == 0
-    assert "REFUSED: encoding[0] has the trajectory 'spiral'" in out
+    assert "REFUSED: The trajectory (kx from 0 to 0.993711, ky from 0.00628931 to 1)" in out
     names = {picture.name for picture in (tmp_path / "pictures").iterdir()}
     assert names == {"sampling_encoding_0.png", "noise_correlation.png", "trajectory.png"}
     for name in names:

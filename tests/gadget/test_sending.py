@@ -144,11 +144,11 @@ def test_the_reason_of_a_refused_scan_is_told(tmp_path):
     scan = make_scan(tmp_path / "scan.h5", n_slices=1)
     with h5py.File(scan, "a") as file:
         xml = file["dataset/xml"][0].decode()
-        file["dataset/xml"][0] = xml.replace(">cartesian<", ">radial<").encode()
+        file["dataset/xml"][0] = xml.replace(">cartesian<", ">epi<").encode()
 
     with (
         server(pipeline(StandIn())) as port,
-        pytest.raises(PeerProtocolError, match=r"'radial'.*not supported"),
+        pytest.raises(PeerProtocolError, match=r"'epi'.*not supported"),
     ):
         send(scan, tmp_path / "sent.h5", port)
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import h5py
 import ismrmrd.xsd
+import numpy as np
 import pytest
 from synthetic_scan import Protocol
 
@@ -146,11 +147,34 @@ def test_a_missing_field_of_view_is_refused() -> None:
         parse_scan_header(XML[:start] + XML[end:])
 
 
-@pytest.mark.parametrize("name", ["radial", "spiral", "goldenangle", "other", "Rosette"])
-def test_trajectories_other_than_cartesian_are_refused_by_name(name: str) -> None:
-    reason = parse_scan_header(Protocol(trajectory=name).xml()).encodings[0].refusal()
+@pytest.mark.parametrize("name", ["radial", "spiral", "goldenangle", "other", "Spiral"])
+def test_trajectories_of_the_standard_are_not_refused(name: str) -> None:
+    encoding = parse_scan_header(Protocol(trajectory=name).xml()).encodings[0]
+    assert encoding.refusal() is None
+    assert not encoding.is_cartesian
+
+
+def test_trajectories_that_the_standard_does_not_know_are_refused_by_name() -> None:
+    reason = parse_scan_header(Protocol(trajectory="Rosette").xml()).encodings[0].refusal()
     assert reason is not None
-    assert f"the trajectory '{name.lower()}', which is not supported yet" in reason
+    assert "the trajectory 'rosette', which is not supported. 'cartesian' and, with trajectories, " in reason
+
+
+@pytest.mark.parametrize(("name", "step"), [("goldenangle", 30.0), ("cartesian", None)])
+def test_the_description_of_a_trajectory_is_read_where_it_is_needed(name: str, step: float | None) -> None:
+    text = (
+        Protocol(trajectory=name)
+        .xml()
+        .replace(
+            "<parallelImaging>",
+            "<trajectoryDescription><identifier>mine</identifier><userParameterDouble>"
+            "<name>angle_increment_deg</name><value>30</value></userParameterDouble></trajectoryDescription>"
+            "<parallelImaging>",
+        )
+    )
+    description = parse_scan_header(text).encodings[0].trajectory_description
+    assert description.identifier == "mine"
+    assert description.angle_step_rad == (None if step is None else pytest.approx(np.deg2rad(step)))
 
 
 def test_epi_is_refused_by_name() -> None:

@@ -192,8 +192,8 @@ def test_a_calibration_without_images_is_counted() -> None:
 
 
 def test_a_calibration_of_an_encoding_that_is_not_supported_is_counted() -> None:
-    radial = two_encodings(SECOND).replace("cartesian", "radial", 2).replace("radial", "cartesian", 1)
-    sorter = assembler(radial)
+    epi = two_encodings(SECOND).replace("cartesian", "epi", 2).replace("epi", "cartesian", 1)
+    sorter = assembler(epi)
     readouts = [*calibration_of(SMALL, encoding_space_ref=1), *lines_of(FULL, IMAGING)]
     (slice_,) = slices_of(sorter, readouts)
     assert slice_.calibration is None
