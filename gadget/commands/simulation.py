@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gadget.commands.options import Group, Overwrite, refuse_outputs
+from gadget.commands.trajectory_simulation import Trajectory, simulate_trajectory
 
 if TYPE_CHECKING:
     from reconlib.simulation.scan import SimulatedScan
@@ -36,6 +37,15 @@ def simulate(
     slices: Annotated[int, typer.Option(help="Number of slices (head only).", min=1)] = 1,
     contrast: Annotated[Literal["t1", "t2", "flair"], typer.Option(help="Contrast (head only).")] = "t1",
     coils: Annotated[int, typer.Option(help="Number of coils (not with --kspace).", min=1)] = 8,
+    trajectory: Annotated[
+        Trajectory, typer.Option(help="Lines, or spokes (evenly or by the golden angle), or spirals.")
+    ] = "cartesian",
+    readouts: Annotated[
+        int, typer.Option(help="Spokes, or interleaves of 32 (not with cartesian).", min=1)
+    ] = 16,
+    phantom: Annotated[
+        bool, typer.Option("--phantom", help="Ellipses of exact k-space, not a head (not with cartesian).")
+    ] = False,
     pattern: Annotated[
         Literal["random", "uniform", "full"], typer.Option(help="Which lines are measured.")
     ] = "random",
@@ -58,7 +68,7 @@ def simulate(
     group: Group = "dataset",
     overwrite: Overwrite = False,
 ) -> None:
-    """Simulate a multi-coil Cartesian scan and store its truth beside it.
+    """Simulate a multi-coil scan and store its truth beside it.
 
     Without --image or --kspace the object is a head that the program draws: skull, folded cortex, deep
     nuclei, vessels. The truth (image and coils) lies in the same file, in the group 'truth'.
@@ -67,6 +77,13 @@ def simulate(
         raise typer.BadParameter("--image and --kspace exclude each other; give one of them.")
     if kspace is not None and repetitions > 1:
         raise typer.BadParameter("--repetitions needs new noise for each, which --kspace never gets.")
+    if trajectory == "cartesian" and phantom:
+        raise typer.BadParameter("--phantom is for radial and spiral scans; give --trajectory, too.")
+    if trajectory != "cartesian" and (image is not None or kspace is not None or repetitions > 1):
+        raise typer.BadParameter(
+            f"--trajectory {trajectory} scans one head or the phantom; leave out --image, --kspace and "
+            "--repetitions."
+        )
     refuse_outputs(None, scan, overwrite=overwrite)
 
     from dataclasses import replace
@@ -90,6 +107,19 @@ def simulate(
             seed=seed,
             noise_seed=seed,
         )
+        if trajectory != "cartesian":
+            simulate_trajectory(
+                scan,
+                settings,
+                trajectory=trajectory,
+                readouts=readouts,
+                is_phantom=phantom,
+                oversampling=oversampling,
+                noise_readouts=noise_readouts,
+                group=group,
+                overwrite=overwrite,
+            )
+            return
         scans = [
             simulated(replace(settings, noise_seed=seed + number), image=image, kspace=kspace)
             for number in range(repetitions)
