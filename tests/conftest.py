@@ -41,3 +41,20 @@ def _logging_as_before():
     for logger, level, handlers in before:
         logger.setLevel(level)
         logger.handlers[:] = handlers
+
+
+@pytest.fixture
+def run(capsys, monkeypatch):
+    """Return a function that runs a command and returns exit code, stdout and stderr."""
+    from gadget.cli import main  # not with every test of the library
+
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("TERM", "dumb")
+
+    def run_command(*arguments: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return run_command

@@ -21,7 +21,7 @@ from reconlib.simulation.analytic_phantom import coil_kspace, grid_points, wave_
 from reconlib.simulation.anatomy import draw_head
 from reconlib.simulation.coils import loop_coils, rough_phase, smooth_phase
 from reconlib.simulation.nonuniform_settings import NonuniformSettings
-from reconlib.simulation.scan import _coil_covariance, _divided, draw_noise
+from reconlib.simulation.scan import coil_covariance, divided, draw_noise
 from reconlib.simulation.scan_settings import ScanSettings
 from reconlib.trajectories.coordinates import transform_points
 
@@ -152,14 +152,14 @@ def _noisy(
     """
     truth = coil_images.abs().square().sum(1, keepdim=True).sqrt()
     std = settings.noise * float(truth.max()) * math.sqrt(trajectory.oversampling)
-    covariance = _coil_covariance(settings.n_coils, std, settings.noise_correlation, generator)
+    covariance = coil_covariance(settings.n_coils, std, settings.noise_correlation, generator)
     noise_generator = torch.Generator().manual_seed(settings.noise_seed + 2_000_003)
     noise = draw_noise(covariance, (samples.shape[0], *samples.shape[2:]), noise_generator).movedim(0, 1)
     return NonuniformScan(
         samples=(samples + noise).to(torch.complex64),
         points=trajectory.points(settings.matrix, settings.fov_mm),
         truth=truth.to(torch.complex64),
-        coils=_divided(coil_images, truth),
+        coils=divided(coil_images, truth),
         noise_std=std,
         noise_covariance=covariance,
         trajectory=trajectory,

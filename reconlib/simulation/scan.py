@@ -122,7 +122,7 @@ def scan_from_kspace(
     return SimulatedScan(
         kspace=KSpace(samples=samples * mask, mask=mask, noise_std=std),
         truth=truth.to(torch.complex64),
-        coils=_divided(images, truth),
+        coils=divided(images, truth),
         noise_covariance=2.0 * std**2 * torch.eye(n_coils, dtype=torch.complex128),
         calibration_lines=centre_run(lines) if calibration is None else calibration,
         acceleration=n_ky / int(lines.sum()) if acceleration is None else acceleration,
@@ -202,7 +202,7 @@ def _scan(image: Tensor, settings: ScanSettings, positions: tuple[float, ...]) -
     if not float(truth.abs().max()) > 0:
         raise ValueError("The image is zero everywhere; there is nothing to scan.")
     std = settings.noise * float(truth.abs().max())
-    covariance = _coil_covariance(settings.n_coils, std, settings.noise_correlation, generator)
+    covariance = coil_covariance(settings.n_coils, std, settings.noise_correlation, generator)
     noise_generator = torch.Generator().manual_seed(settings.noise_seed + 2_000_003)
     noise = draw_noise(covariance, (n_slices, *matrix), noise_generator).movedim(0, 1)
     samples = fft2c((image * coils).to(torch.complex128)) + noise
@@ -221,7 +221,7 @@ def _scan(image: Tensor, settings: ScanSettings, positions: tuple[float, ...]) -
     )
 
 
-def _coil_covariance(n_coils: int, std: float, correlation: float, generator: torch.Generator) -> Tensor:
+def coil_covariance(n_coils: int, std: float, correlation: float, generator: torch.Generator) -> Tensor:
     """Covariance of the noise between coils whose mean variance per real component is ``std ** 2``."""
     covariance = torch.eye(n_coils, dtype=torch.complex128)
     if correlation > 0:
@@ -233,7 +233,7 @@ def _coil_covariance(n_coils: int, std: float, correlation: float, generator: to
     return covariance * (2.0 * std**2 * n_coils / covariance.diagonal().real.sum())
 
 
-def _divided(images: Tensor, root_sum_of_squares: Tensor) -> Tensor:
+def divided(images: Tensor, root_sum_of_squares: Tensor) -> Tensor:
     """Coil images over their root-sum-of-squares; 1 in the first coil where there is no signal at all."""
     nothing = root_sum_of_squares == 0
     coils = images / torch.where(nothing, torch.ones_like(root_sum_of_squares), root_sum_of_squares)

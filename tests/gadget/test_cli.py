@@ -24,21 +24,6 @@ QUICK = ("--no-posterior", "--prior", "tv", "--set", "solver.iterations=2", "--d
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Return a function that runs a command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
-
-
-@pytest.fixture
 def joint(monkeypatch):
     """Put a stand-in in the place of the joint reconstruction; return a function that prepares it."""
 

@@ -2,12 +2,12 @@
 
 import csv
 import math
+from functools import partial
 
 import h5py
 import numpy as np
 import pytest
 
-from gadget.cli import main
 from gadget.evaluation_methods import chosen_time_limit
 from gadget.scan_writer import write_scan
 from gadget.settings import load_settings
@@ -53,18 +53,9 @@ def images(tmp_path_factory):
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(run):
     """Return a function that runs the command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "250")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main(["evaluate", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
+    return partial(run, "evaluate")
 
 
 def rows_of(folder):

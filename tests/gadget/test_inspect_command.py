@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import h5py
 import matplotlib.image
@@ -10,7 +11,6 @@ import pytest
 from scan_files import write_scan_file
 from synthetic_scan import OBJECT, Protocol, kspace_of, lines_of, noise_readout, readout
 
-from gadget.cli import main
 from gadget.inspection.inspect_file import Inspector
 from gadget.inspection.pictures import COLOURS, sampling_figure
 from gadget.inspection.text import as_text
@@ -22,18 +22,9 @@ PROTOCOL = Protocol()
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
+def run(run):
     """Return a function that runs the command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main(["inspect", *(str(argument) for argument in arguments)])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
+    return partial(run, "inspect")
 
 
 @pytest.fixture

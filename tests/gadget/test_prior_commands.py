@@ -10,7 +10,6 @@ import pytest
 import torch
 import yaml
 
-from gadget.cli import main
 from gadget.configs import config_folder, prior_folders, user_prior_folder
 from reconlib.energies.local import LocalEnergyNetwork, LocalEnergySizes
 from reconlib.priors.card import PriorCard
@@ -32,21 +31,6 @@ CARD = {
 def _no_priors_of_the_user(monkeypatch, tmp_path):
     monkeypatch.delenv("GADGETRON_EBM_PRIORS", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Return a function that runs a command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
 
 
 def make_prior(folder: Path, **changes: object) -> Path:

@@ -4,23 +4,6 @@ import h5py
 import numpy as np
 import pytest
 
-from gadget.cli import main
-
-
-@pytest.fixture
-def run(capsys, monkeypatch):
-    """Return a function that runs a command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
-
 
 @pytest.mark.parametrize(
     ("options", "words"),

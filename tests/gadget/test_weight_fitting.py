@@ -1,13 +1,13 @@
 """``prior fit-weight``: what it writes, what it refuses, and that it goes on where it was stopped."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
 import yaml
 from simulated_scans import make_scan
 
-from gadget.cli import main
 from gadget.configs import config_folder
 from reconlib.energies.local import LocalEnergyNetwork, LocalEnergySizes
 from reconlib.priors.library import load_prior, read_card, verify_prior, write_prior
@@ -16,18 +16,9 @@ QUICK = ("--set", "solver.iterations=1", "--device", "cpu", "--mu", "1")
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Return a function that runs a command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main(["prior", "fit-weight", *(str(argument) for argument in arguments)])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
+def run(run):
+    """Return a function that runs the command and returns exit code, stdout and stderr."""
+    return partial(run, "prior", "fit-weight")
 
 
 @pytest.fixture

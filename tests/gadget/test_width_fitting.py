@@ -1,13 +1,13 @@
 """``prior fit-width``: what it writes, what it refuses, and the factor that it finds."""
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from gadget import width_fitting
-from gadget.cli import main
 from gadget.configs import config_folder
 from gadget.errors import SettingsError
 from gadget.width_fitting import WidthFit, coverage_table, with_factor
@@ -25,18 +25,9 @@ QUICK = (
 
 
 @pytest.fixture
-def run(capsys, monkeypatch):
-    """Return a function that runs a command and returns exit code, stdout and stderr."""
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERM", "dumb")
-
-    def run_command(*arguments):
-        with pytest.raises(SystemExit) as ended:
-            main(["prior", "fit-width", *(str(argument) for argument in arguments)])
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return run_command
+def run(run):
+    """Return a function that runs the command and returns exit code, stdout and stderr."""
+    return partial(run, "prior", "fit-width")
 
 
 @pytest.fixture
