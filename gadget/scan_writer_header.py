@@ -75,17 +75,17 @@ def header_xml(scan: SimulatedScan, settings: ScanFileSettings, *, n_repetitions
         else n_ky - 1
     )
     limits = {
-        "kspace_encoding_step_0": _limit(factor * n_kx, (factor * n_kx) // 2),
-        "kspace_encoding_step_1": _limit(last - first + 1, n_ky // 2 - first),
-        "slice": _limit(n_slices),
-        "repetition": _limit(n_repetitions),
+        "kspace_encoding_step_0": counter_limit(factor * n_kx, (factor * n_kx) // 2),
+        "kspace_encoding_step_1": counter_limit(last - first + 1, n_ky // 2 - first),
+        "slice": counter_limit(n_slices),
+        "repetition": counter_limit(n_repetitions),
     }
     others = ("kspace_encoding_step_2", "average", "contrast", "phase", "set", "segment")
     acceleration = max(1, round(scan.acceleration))
     encoding = xsd.encodingType(
-        encodedSpace=_space(factor * n_kx, n_ky, factor * fov_x, fov_y, scan.slice_thickness_mm),
-        reconSpace=_space(recon_x, recon_y, recon_fov_x, recon_fov_y, scan.slice_thickness_mm),
-        encodingLimits=xsd.encodingLimitsType(**limits, **{name: _limit(1) for name in others}),
+        encodedSpace=space_of(factor * n_kx, n_ky, factor * fov_x, fov_y, scan.slice_thickness_mm),
+        reconSpace=space_of(recon_x, recon_y, recon_fov_x, recon_fov_y, scan.slice_thickness_mm),
+        encodingLimits=xsd.encodingLimitsType(**limits, **{name: counter_limit(1) for name in others}),
         trajectory=xsd.trajectoryType.CARTESIAN,
         parallelImaging=xsd.parallelImagingType(
             accelerationFactor=xsd.accelerationFactorType(
@@ -117,11 +117,13 @@ def header_xml(scan: SimulatedScan, settings: ScanFileSettings, *, n_repetitions
     return xml
 
 
-def _limit(size: int, center: int = 0) -> Any:
+def counter_limit(size: int, center: int = 0) -> Any:
+    """Return the limits of a counter of so many values, from 0."""
     return xsd.limitType(minimum=0, maximum=size - 1, center=center)
 
 
-def _space(n_x: int, n_y: int, fov_x: float, fov_y: float, thickness: float) -> Any:
+def space_of(n_x: int, n_y: int, fov_x: float, fov_y: float, thickness: float) -> Any:
+    """Return an encoding space of one slice; lengths in mm."""
     return xsd.encodingSpaceType(
         matrixSize=xsd.matrixSizeType(x=n_x, y=n_y, z=1),
         fieldOfView_mm=xsd.fieldOfViewMm(x=fov_x, y=fov_y, z=thickness),

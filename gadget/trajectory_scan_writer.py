@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from gadget.errors import SettingsError
 from gadget.scan.trajectory_units import TrajectoryUnits
 from gadget.scan_writer import TICKS_PER_READOUT, TRUTH_GROUP
+from gadget.scan_writer_header import counter_limit, space_of
 from gadget.whole_file import refuse_existing, write_whole_file
 from gadget.wire.headers import ACQUISITION_HEADER
 from gadget.wire.headers import AcquisitionFlag as Flag
@@ -145,9 +146,9 @@ def trajectory_header_xml(
     (n_y, n_x), (fov_y, fov_x) = readouts.matrix, readouts.fov_mm
     wide = round(readouts.oversampling * n_x)
     limits = {
-        "kspace_encoding_step_0": _limit(n_samples, readouts.centre),
-        "kspace_encoding_step_1": _limit(n_readouts),
-        "slice": _limit(n_slices),
+        "kspace_encoding_step_0": counter_limit(n_samples, readouts.centre),
+        "kspace_encoding_step_1": counter_limit(n_readouts),
+        "slice": counter_limit(n_slices),
     }
     others = ("kspace_encoding_step_2", "average", "contrast", "phase", "repetition", "set", "segment")
     description = (
@@ -156,9 +157,9 @@ def trajectory_header_xml(
         else xsd.trajectoryDescriptionType(identifier=readouts.description)
     )
     encoding = xsd.encodingType(
-        encodedSpace=_space(wide, n_y, fov_x * wide / n_x, fov_y, readouts.slice_thickness_mm),
-        reconSpace=_space(n_x, n_y, fov_x, fov_y, readouts.slice_thickness_mm),
-        encodingLimits=xsd.encodingLimitsType(**limits, **{name: _limit(1) for name in others}),
+        encodedSpace=space_of(wide, n_y, fov_x * wide / n_x, fov_y, readouts.slice_thickness_mm),
+        reconSpace=space_of(n_x, n_y, fov_x, fov_y, readouts.slice_thickness_mm),
+        encodingLimits=xsd.encodingLimitsType(**limits, **{name: counter_limit(1) for name in others}),
         trajectory=xsd.trajectoryType(readouts.kind),
         trajectoryDescription=description,
     )
@@ -265,14 +266,3 @@ def _header(
     # Patient coordinates (left, posterior, superior), as those of simulated Cartesian scans.
     header["read_dir"], header["phase_dir"], header["slice_dir"] = (1, 0, 0), (0, 1, 0), (0, 0, 1)
     return header
-
-
-def _limit(size: int, center: int = 0) -> Any:
-    return xsd.limitType(minimum=0, maximum=size - 1, center=center)
-
-
-def _space(n_x: int, n_y: int, fov_x: float, fov_y: float, thickness: float) -> Any:
-    return xsd.encodingSpaceType(
-        matrixSize=xsd.matrixSizeType(x=n_x, y=n_y, z=1),
-        fieldOfView_mm=xsd.fieldOfViewMm(x=fov_x, y=fov_y, z=thickness),
-    )

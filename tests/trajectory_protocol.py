@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,3 +149,17 @@ def assembled(
     found += sorter.finish()
     assert all(isinstance(one, AssembledSlice) for one in found)
     return found  # type: ignore[return-value]  # as just checked
+
+
+def measured_phantom(data_folder: Path, name: str, kind: str) -> NonCartesianReadouts:
+    """Return a measured phantom of the data folder; its field of view is not known, 300 mm is written."""
+    file = np.load(data_folder / "kspace" / f"{name}.npz")
+    n = int(file["shape"][0])
+    return NonCartesianReadouts(
+        samples=file["ksp"][None],
+        points=file["coord"].astype(np.float64),
+        matrix=(n, n),
+        fov_mm=(300.0, 300.0),
+        kind=kind,
+        weights=file["dcf"].astype(np.float64) if "dcf" in file else None,
+    )

@@ -330,12 +330,7 @@ class SliceAssembler:
         own = self._key(header)
         done = []
         for key in sorted(self._open):
-            is_meant = (
-                key == own
-                or bool(flags & Flag.LAST_IN_MEASUREMENT.bit)
-                or (flags & Flag.LAST_IN_REPETITION.bit and key[:2] == own[:2])
-            )
-            if not is_meant:
+            if not key.is_meant_by(flags, own):
                 continue
             slice_ = self._open[key]
             is_trusted = key == own and not slice_.was_flagged_early

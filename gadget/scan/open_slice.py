@@ -41,6 +41,15 @@ class SliceKey(NamedTuple):
         """Whether two keys differ in nothing but the repetition."""
         return self._replace(repetition=0) == other._replace(repetition=0)
 
+    def is_meant_by(self, flags: int, own: "SliceKey") -> bool:
+        """Whether the LAST flags of a readout of the slice ``own`` are about this slice.
+
+        Any of them is about its own slice, LAST_IN_REPETITION about all of its encoding and repetition, and
+        LAST_IN_MEASUREMENT about all.
+        """
+        of_repetition = bool(flags & Flag.LAST_IN_REPETITION.bit) and self[:2] == own[:2]
+        return self == own or of_repetition or bool(flags & Flag.LAST_IN_MEASUREMENT.bit)
+
 
 @dataclass(slots=True, kw_only=True)
 class OpenSlice:

@@ -31,7 +31,6 @@ from gadget.scan.receiver import Receiver
 from gadget.scan.trajectory import TooFewReadouts
 from gadget.scan.trajectory_choice import TrajectoryChoice
 from gadget.scan.trajectory_kspace import ReadoutGroup, TrajectoryKSpace
-from gadget.wire.headers import AcquisitionFlag as Flag
 from gadget.wire.messages import Acquisition
 from reconlib.trajectories.sliding_window import SlidingWindow
 
@@ -121,12 +120,7 @@ class TrajectorySlices:
         """Return what the LAST flags of a readout close."""
         done = []
         for key in sorted(self._open):
-            is_meant = (
-                key == own
-                or bool(flags & Flag.LAST_IN_MEASUREMENT.bit)
-                or (flags & Flag.LAST_IN_REPETITION.bit and key[:2] == own[:2])
-            )
-            if not is_meant:
+            if not key.is_meant_by(flags, own):
                 continue
             slice_ = self._open[key]
             is_trusted = key == own and not slice_.was_flagged_early

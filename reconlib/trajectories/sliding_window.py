@@ -76,10 +76,3 @@ class SlidingWindow(Generic[Item]):
         """Return what a last, incomplete frame would hold: the unused readouts; none where there are none."""
         recent = tuple(self._recent)
         return recent[len(recent) - self.n_unused :]
-
-
-def frames_of(n_readouts: int, length: int, step: int) -> list[range]:
-    """Return the numbers of the readouts of each complete frame of a finished series."""
-    window: SlidingWindow[int] = SlidingWindow(length, step)
-    frames = [frame for number in range(n_readouts) if (frame := window.add(number)) is not None]
-    return [range(frame.first, frame.first + length) for frame in frames]

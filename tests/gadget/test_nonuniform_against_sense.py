@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter
 from simulated_scans import settings
+from trajectory_protocol import measured_phantom
 
 from gadget.pipeline import reconstruct_stream
 from gadget.scan.assemble import SliceAssembler
 from gadget.scan.header import parse_scan_header
 from gadget.trajectory_scan_writer import (
-    NonCartesianReadouts,
     trajectory_acquisitions,
     trajectory_header_xml,
 )
@@ -63,16 +63,8 @@ def cg_sense(kspace: NonuniformKSpace, iterations: int = 12) -> np.ndarray:
     [("phantom_8coil_spiral", "spiral", 0.99), ("phantom_16coil_radial", "radial", 0.98)],
 )
 def test_the_joint_image_of_a_measured_phantom_is_that_of_cg_sense(name, kind, least, data_folder):
-    file = np.load(data_folder / "kspace" / f"{name}.npz")
-    n = int(file["shape"][0])
-    scan = NonCartesianReadouts(
-        samples=file["ksp"][None],
-        points=file["coord"].astype(np.float64),
-        matrix=(n, n),
-        fov_mm=(300.0, 300.0),
-        kind=kind,
-        weights=file["dcf"].astype(np.float64) if "dcf" in file else None,
-    )
+    scan = measured_phantom(data_folder, name, kind)
+    n = scan.matrix[0]
     xml, lines = trajectory_header_xml(scan), list(trajectory_acquisitions(scan))
     sorter = SliceAssembler(parse_scan_header(xml))
     (assembled,) = (one for readout in lines for one in sorter.add(readout))

@@ -9,7 +9,18 @@ from simulated_gadgetron import accumulated
 from simulated_scans import StandIn, reconstructor, settings
 from synthetic_scan import OBJECT as FAINT
 from synthetic_scan import Spot, image_of
-from trajectory_protocol import FOV_MM, MATRIX, RADIAL, SPIRAL, WIDE, changed, many_spots, readouts, recorded
+from trajectory_protocol import (
+    FOV_MM,
+    MATRIX,
+    RADIAL,
+    SPIRAL,
+    WIDE,
+    changed,
+    many_spots,
+    measured_phantom,
+    readouts,
+    recorded,
+)
 
 from gadget.errors import ScanError
 from gadget.pipeline import reconstruct_stream
@@ -361,19 +372,10 @@ def test_a_buffer_whose_trajectory_is_of_another_shape_is_refused():
     ],
 )
 def test_measured_phantoms_have_dark_air(name, kind, air, data_folder):
-    file = np.load(data_folder / "kspace" / f"{name}.npz")
-    n = int(file["shape"][0])
-    scan = NonCartesianReadouts(
-        samples=file["ksp"][None],
-        points=file["coord"].astype(np.float64),
-        matrix=(n, n),
-        fov_mm=(300.0, 300.0),
-        kind=kind,
-        weights=file["dcf"].astype(np.float64) if "dcf" in file else None,
-    )
+    scan = measured_phantom(data_folder, name, kind)
     stream = reconstruct_stream(messages_of(scan), settings(), reconstructor=reconstructor(WeightedAdjoint()))
     (image,) = (one for one in stream if isinstance(one, Image))
 
     shown = pixels(image)
-    assert shown.shape == (n, n)
+    assert shown.shape == scan.matrix
     assert np.median(shown[air]) < 0.1 * np.percentile(shown, 99)

@@ -7,6 +7,7 @@ import ismrmrd
 import numpy as np
 import pytest
 import torch
+from trajectory_protocol import measured_phantom
 
 from gadget.errors import FileError, SettingsError
 from gadget.scan.header import parse_scan_header
@@ -169,28 +170,18 @@ def test_weights_are_the_third_column():
     ("name", "kind"), [("phantom_8coil_spiral", "spiral"), ("phantom_16coil_radial", "radial")]
 )
 def test_measured_phantoms_can_be_written(name, kind, data_folder):
-    from gadget.trajectory_scan_writer import NonCartesianReadouts
-
-    file = np.load(data_folder / "kspace" / f"{name}.npz")
-    n = int(file["shape"][0])
-    readouts = NonCartesianReadouts(
-        samples=file["ksp"][None],
-        points=file["coord"].astype(np.float64),
-        matrix=(n, n),
-        fov_mm=(300.0, 300.0),
-        kind=kind,
-        weights=file["dcf"].astype(np.float64) if "dcf" in file else None,
-    )
+    points = np.load(data_folder / "kspace" / f"{name}.npz")["coord"]
+    readouts = measured_phantom(data_folder, name, kind)
 
     images = list(trajectory_acquisitions(readouts))
     encoding = parse_scan_header(trajectory_header_xml(readouts)).encodings[0]
     read = slice_trajectory(images, encoding)
 
     assert read.units is TrajectoryUnits.PER_PIXEL
-    assert np.abs(read.points - file["coord"]).max() < 0.11
+    assert np.abs(read.points - points).max() < 0.11
     assert read.kept.all()
     assert (read.weights is not None) == (kind == "spiral")
-    assert len(images) == len(file["coord"])
+    assert len(images) == len(points)
 
 
 def test_settings_that_cannot_be_written_are_refused():

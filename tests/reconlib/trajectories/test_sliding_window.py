@@ -2,7 +2,14 @@
 
 import pytest
 
-from reconlib.trajectories.sliding_window import SlidingWindow, frames_of
+from reconlib.trajectories.sliding_window import SlidingWindow
+
+
+def frames_of(n_readouts: int, length: int, step: int) -> list[range]:
+    """The numbers of the readouts of each complete frame of a finished series."""
+    window: SlidingWindow[int] = SlidingWindow(length, step)
+    frames = [frame for number in range(n_readouts) if (frame := window.add(number)) is not None]
+    return [range(frame.first, frame.first + length) for frame in frames]
 
 
 def test_the_first_frame_comes_with_the_last_of_its_readouts():
