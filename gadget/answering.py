@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from gadget.connection import Conversation
-from gadget.errors import GadgetError
+from gadget.errors import GadgetError, NobodyWaitsError
+from gadget.logs import name_scan
 from gadget.wire.messages import Close, Message, Text
 from gadget.wire.session import Dialect
 
@@ -63,13 +64,26 @@ def answer(conversation: Conversation, handle: Handler) -> Ending:
         conversation.wait_until_cancelled_or(work.done)
     except BaseException:
         conversation.close()
+        conversation.watches.ended(
+            _ending(conversation, GadgetError("The program was stopped."), started, abandoned=True)
+        )
         raise
     abandoned = not work.done.is_set()
     failure = work.failure or conversation.failure
+    if isinstance(failure, NobodyWaitsError):  # the conversation knows why
+        failure = conversation.failure or failure
     if abandoned:
         conversation.close()
     else:
         conversation.finish(reason_for_peer(failure) if failure else None)
+    ending = _ending(conversation, failure, started, abandoned=abandoned)
+    conversation.watches.ended(ending)
+    return ending
+
+
+def _ending(
+    conversation: Conversation, failure: Exception | None, started: float, *, abandoned: bool
+) -> Ending:
     return Ending(
         conversation.n_received,
         conversation.n_sent,
@@ -123,6 +137,7 @@ class _Work:
         threading.Thread(target=self._run, name=f"work {self._conversation.address}", daemon=True).start()
 
     def _run(self) -> None:
+        name_scan(self._conversation.address)
         try:
             self._answer_all()
         except Exception as error:  # noqa: BLE001  # whatever it is, the peer is told, and the next one served

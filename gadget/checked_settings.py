@@ -7,18 +7,29 @@ A faulty configuration is refused as a whole; each fault is told with the path o
 import difflib
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import annotated_types
 import yaml
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from gadget.errors import SettingsError
 
 Model = TypeVar("Model", bound=BaseModel)
+
+LONGEST_QUOTE = 200
+"""Characters of a faulty text that a message repeats."""
+
+
+class Section(BaseModel):
+    """A group of keys: frozen, of exactly the types that are named, without unknown keys."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
 
 
 def fields_of(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, FieldInfo]]:
@@ -41,10 +52,10 @@ def parse_override(text: str, model: type[BaseModel]) -> tuple[str, Any]:
 def parse_value(key: str, text: str, model: type[BaseModel]) -> Any:
     """Read a value from text as YAML does, except that a key that takes text gets the text as it stands."""
     try:
-        value = yaml.load(text, Loader=_Loader)
+        value = _loaded(text)
     except yaml.YAMLError as error:
         raise SettingsError(
-            f"{key}: '{text}' is not a YAML value; quote it if it is meant as text."
+            f"{key}: '{_shortened(text)}' is not a YAML value; quote it if it is meant as text."
         ) from error
     field = dict(fields_of(model)).get(key)
     takes_text = field is not None and (
@@ -55,7 +66,18 @@ def parse_value(key: str, text: str, model: type[BaseModel]) -> Any:
 
 
 class _Loader(yaml.SafeLoader):
-    """YAML as most people expect it: 1e-4 is a number, and a key that stands twice is an error."""
+    """YAML as most people expect it: 1e-4 is a number, and a key that stands twice is an error.
+
+    Aliases are refused: with them a short text stands for one without end.
+    """
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.MarkedYAMLError(
+                problem="an alias (*) stands there; write the value out",
+                problem_mark=self.peek_event().start_mark,  # type: ignore[no-untyped-call]  # PyYAML has no types
+            )
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen: set[Any] = set()
@@ -75,23 +97,47 @@ _Loader.add_implicit_resolver(
 )
 
 
+def _loaded(text: str) -> Any:
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
+        # What PyYAML raises for 2024-13-45, a number of thousands of digits, !!bool x, !!map [x], ((((...
+        raise yaml.YAMLError(f"a value cannot be read ({type(error).__name__})") from error
+
+
 def read_yaml_mapping(path: Path) -> dict[str, Any]:
     """Read a configuration file; an empty one is an empty mapping."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"Cannot read the configuration {path}: {error}.") from error
+    return read_yaml_text(text, str(path))
+
+
+def read_yaml_text(text: str, source: str) -> dict[str, Any]:
+    """Read the text of a configuration; ``source`` names it in messages."""
     try:
-        values = yaml.load(text, Loader=_Loader)
+        values = _loaded(text)
     except yaml.YAMLError as error:
-        raise SettingsError(f"{path} is not YAML: {error}") from error
+        raise SettingsError(f"{source} is not YAML: {error}") from error
     if values is None:
         return {}
     if not isinstance(values, dict):
         raise SettingsError(
-            f"{path} holds {_found(values)}; a configuration is a list of 'key: value' lines."
+            f"{source} holds {_found(values)}; a configuration is a list of 'key: value' lines."
         )
     return values
+
+
+def dotted(values: Mapping[str, Any], model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield nested values with the dotted path of their keys; a mapping that is no section stays whole."""
+    for name, value in values.items():
+        field = model.model_fields.get(str(name))
+        inner = None if field is None else field.annotation
+        if isinstance(value, Mapping) and isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from dotted(value, inner, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
 
 
 def with_values(values: Mapping[str, Any], overrides: Iterable[tuple[str, Any]]) -> dict[str, Any]:
@@ -113,24 +159,48 @@ def checked(model: type[Model], values: Mapping[str, Any], source: str) -> Model
         return model.model_validate(values)
     except ValidationError as error:
         faults = [_describe_fault(fault, model) for fault in error.errors()]
+    raise SettingsError(told(faults, source))
+
+
+def told(faults: Sequence[str], source: str) -> str:
+    """Say that a source has faults, and which."""
     count = "1 fault" if len(faults) == 1 else f"{len(faults)} faults"
-    raise SettingsError(f"{source} has {count}:\n" + "\n".join(f"  {fault}" for fault in faults))
+    return f"{source} has {count}:\n" + "\n".join(f"  {fault}" for fault in faults)
 
 
 def _describe_fault(fault: Any, model: type[BaseModel]) -> str:
-    path = ".".join(str(part) for part in fault["loc"] if part not in ("float", "int", "none"))
+    entry, model, rest = _entry_of(fault["loc"], model)
     fields = dict(fields_of(model))
+    path = ".".join(str(part) for part in rest if part not in ("float", "int", "none"))
+    where = ".".join(filter(None, (entry, path)))
+    what = _what_is_wrong(fault, path, fields)
+    return f"{where}: {what}" if where else what
+
+
+def _entry_of(
+    location: Sequence[str | int], model: type[BaseModel]
+) -> tuple[str, type[BaseModel], Sequence[str | int]]:
+    """Split a fault's place where a list has an entry of keys of its own: its prefix, model, and the rest."""
+    if len(location) > 1 and isinstance(location[1], int):
+        field = model.model_fields.get(str(location[0]))
+        inside = [] if field is None else get_args(field.annotation)
+        if inside and isinstance(inside[0], type) and issubclass(inside[0], BaseModel):
+            return f"{location[0]}[{location[1]}]", inside[0], location[2:]
+    return "", model, location
+
+
+def _what_is_wrong(fault: Any, path: str, fields: Mapping[str, FieldInfo]) -> str:
     if fault["type"] == "extra_forbidden":
-        return f"{path}: unknown key. {_suggestion(path, list(fields))}"
+        return f"unknown key. {_suggestion(path, list(fields))}"
     if fault["type"] == "missing":
-        return f"{path}: missing, needs {_allowed(fields[path])}." if path in fields else f"{path}: missing."
+        return f"missing, needs {_allowed(fields[path])}." if path in fields else "missing."
     if fault["type"] == "value_error":
-        return f"{path}: {fault['ctx']['error']}."
+        return f"{fault['ctx']['error']}."
     if path in fields:
-        return f"{path}: found {_found(fault['input'])}, needs {_allowed(fields[path])}."
-    inside = [key.removeprefix(f"{path}.") for key in fields if key.startswith(f"{path}.")]
+        return f"found {_found(fault['input'])}, needs {_allowed(fields[path])}."
+    inside = [key.removeprefix(f"{path}.") for key in fields if not path or key.startswith(f"{path}.")]
     needs = f"needs the keys {', '.join(inside)}" if inside else fault["msg"]
-    return f"{path}: found {_found(fault['input'])}, {needs}."
+    return f"found {_found(fault['input'])}, {needs}."
 
 
 def _suggestion(path: str, known: list[str]) -> str:
@@ -148,12 +218,16 @@ def _found(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return f"the text '{value}'"
+        return f"the text '{_shortened(value)}'"
     if isinstance(value, int | float):
         return f"{value}"
     if isinstance(value, dict | list):
         return "a group of keys" if isinstance(value, dict) else "a list"
     return f"a {type(value).__name__}"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + "..."
 
 
 def _allowed(field: FieldInfo) -> str:
@@ -167,7 +241,14 @@ def _allowed(field: FieldInfo) -> str:
         ]
         text = choices[0] if len(choices) == 1 else "one of " + ", ".join(choices)
     elif get_origin(annotation) is list:
-        text = "a list of any of " + ", ".join(get_args(get_args(annotation)[0]))
+        inside = get_args(annotation)[0]
+        text = (
+            "a list of any of " + ", ".join(get_args(inside))
+            if get_origin(inside) is Literal
+            else "a list, each entry a group of keys"
+        )
+    elif get_origin(annotation) is dict:
+        text = "a group of keys"
     else:
         names: dict[Any, str] = {
             bool: "true or false",

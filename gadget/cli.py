@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from gadget.commands.bench import bench
+from gadget.commands.chain_configs import install_configs
 from gadget.commands.demonstration import demo
 from gadget.commands.evaluation import evaluate
 from gadget.commands.inspection import check_config
@@ -19,6 +21,7 @@ from gadget.commands.reconstruction import replay
 from gadget.commands.sampling import sample
 from gadget.commands.scan_inspection import inspect
 from gadget.commands.simulation import simulate
+from gadget.commands.spooled_scans import spooled_scans
 from gadget.commands.training import train
 from gadget.errors import GadgetError
 from gadget.logs import setup_logging
@@ -30,12 +33,22 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="MR reconstruction with energy-based priors, for files, MRD servers and Gadgetron.",
+    help="MR reconstruction with energy-based priors, for files, MRD servers and Gadgetron.\n\n"
+    "To see it work: `gadgetron-ebm demo`. For research; not a medical device.",
+    epilog="Exit codes: 0 done; 1 failed; 2 misuse; 3 done, but an image is labelled (fallback, all zero, "
+    "stopped by its time limit), or its uncertainty is missing.",
 )
-for command in (demo, replay, inspect, serve, send, simulate, train, sample, evaluate):
-    app.command()(command)
-app.command("check-config")(check_config)
-app.add_typer(prior_app, name="prior")
+_BY_PANEL = {
+    "Try it": (demo, simulate),
+    "Recorded scans": (replay, inspect),
+    "At the scanner": (serve, send, install_configs, check_config, spooled_scans),
+    "Priors": (train, sample),
+    "Measure": (evaluate, bench),
+}
+for panel, commands in _BY_PANEL.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(prior_app, name="prior", rich_help_panel="Priors")
 
 
 def _print_version(wanted: bool) -> None:

@@ -44,12 +44,17 @@ def send_scan(
     conversation = Conversation(
         sock, Session(End.SCAN_SENDER), address=f"{host} port {port}", options=options
     )
+    yield from exchange(conversation, messages)
+
+
+def exchange(conversation: Conversation, messages: Iterable[Message]) -> Iterator[Message]:
+    """Do what :func:`send_scan` does over a connection that is there, and close it."""
     sender = _Sender(conversation, messages)
     try:
         conversation.start()
         sender.thread.start()
         yield from conversation.messages()
-        sender.thread.join(options.grace_s)
+        sender.thread.join(conversation.options.grace_s)
         if sender.failure is not None or not conversation.has_closed:
             raise PeerProtocolError(
                 f"The server closed before it had the whole scan: {conversation.n_sent} messages were sent. "

@@ -12,10 +12,11 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gadget.connection_options import ConnectionOptions, prepare
-from gadget.errors import GadgetError, PeerProtocolError
+from gadget.errors import GadgetError, PeerProtocolError, PeerReportedError
+from gadget.scan_watch import ScanWatch, Watches
 from gadget.wire.codec import MrdDecoder, encode_parts
 from gadget.wire.limits import MIB
 from gadget.wire.messages import Close, Error, Message, Query, Response
@@ -25,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _READ_BYTES = 256 * 1024
 _JOINED_BYTES = 1 * MIB
+_ASK_FOR_ROOM_S = 0.05
 
 
 class Conversation:
@@ -40,6 +42,8 @@ class Conversation:
         The peer's address for the log.
     already_read
         Messages that somebody else has read from this socket.
+    watches
+        Who looks on.
     """
 
     def __init__(
@@ -50,8 +54,10 @@ class Conversation:
         address: str,
         options: ConnectionOptions,
         already_read: tuple[Message, ...] = (),
+        watches: Sequence[ScanWatch] = (),
     ) -> None:
         self.address = address
+        self.watches = Watches(watches)
         self.options = options
         self.n_received = 0
         self.n_sent = 0
@@ -59,9 +65,11 @@ class Conversation:
         self._sock = sock
         self._session = session
         self._decoder = MrdDecoder(options.limits)
+        self._sending = threading.Lock()  # who takes messages answers queries; another thread may send images
         self._changed = threading.Condition()  # guards what follows
         self._inbox: deque[tuple[Message, int]] = deque()
         self._inbox_bytes = 0
+        self._held_bytes = 0  # in the room: the inbox, and what is not yet a whole message
         self._peer_closed = False
         self._failure: GadgetError | None = None
         self._lost = False  # nothing we send reaches the peer
@@ -113,9 +121,7 @@ class Conversation:
                     raise self._failure
                 if not self._inbox:
                     return
-                message, n_bytes = self._inbox.popleft()
-                self._inbox_bytes -= n_bytes
-                self._changed.notify_all()
+                message = self._take_first()
             if isinstance(message, Query):
                 self._answer_query(message)
             else:
@@ -127,12 +133,10 @@ class Conversation:
             with self._changed:
                 if not self._inbox:
                     return not (self._peer_closed or self._failure)
-                first, n_bytes = self._inbox[0]
+                first = self._inbox[0][0]
                 if self._failure or not isinstance(first, Query):
                     return False
-                self._inbox.popleft()
-                self._inbox_bytes -= n_bytes
-                self._changed.notify_all()
+                self._take_first()
             self._answer_query(first)
 
     def send(self, message: Message) -> None:
@@ -148,8 +152,9 @@ class Conversation:
         if self._failure and self._in_vain():
             raise self._failure
         parts = encode_parts(message)
-        self._session.sending(message)
-        self._write(parts)
+        with self._sending:
+            self._session.sending(message)
+            self.watches.sent(message, self._write(parts))
 
     def cancel(self, reason: GadgetError) -> None:
         """Make both directions end soon; safe from any thread and from a signal handler."""
@@ -175,21 +180,19 @@ class Conversation:
         """Say the last words, if the peer still listens, and close the socket."""
         with self._changed:
             self._ignores_data = True
-            self._inbox.clear()
-            self._inbox_bytes = 0
+            self._empty_inbox()
             self._changed.notify_all()
         try:
             if not self._lost:
                 self._sock.settimeout(max(self.options.linger_s, 0.1) if failure else self.options.send_s)
                 for message in self._session.closing_words(failure):
-                    self._write(encode_parts(message))
+                    self.watches.sent(message, self._write(encode_parts(message)))
                 self._sock.shutdown(socket.SHUT_WR)
         except (PeerProtocolError, OSError) as error:
             logger.info("%s: the end of the conversation did not arrive: %s", self.address, error)
         # Closing with unread bytes would reset the connection and may destroy what we said last.
         if self._reader.is_alive():
-            with self._changed:
-                self._changed.wait_for(lambda: self._peer_closed or self._lost, self.options.linger_s)
+            self._linger()
         self.close()
 
     def close(self) -> None:
@@ -200,6 +203,37 @@ class Conversation:
         if self._reader.is_alive():
             self._reader.join()
         self._sock.close()
+        with self._changed:
+            self._empty_inbox()
+            self._hold(-self._held_bytes)
+
+    def _linger(self) -> None:
+        """Wait for the peer's CLOSE, or for the end of what it has to say."""
+        with self._changed:
+            while not (self._peer_closed or self._lost or self._cancelled):
+                left = self._last_activity + self.options.linger_s - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def _take_first(self) -> Message:
+        """Take a message out of the inbox; the lock is held."""
+        message, n_bytes = self._inbox.popleft()
+        self._inbox_bytes -= n_bytes
+        self._hold(-n_bytes)
+        self._changed.notify_all()
+        return message
+
+    def _empty_inbox(self) -> None:
+        """Forget what nobody will take; the lock is held."""
+        self._inbox.clear()
+        self._hold(-self._inbox_bytes)
+        self._inbox_bytes = 0
+
+    def _hold(self, n_bytes: int) -> None:
+        """Take note of bytes that we keep in memory, or (negative) no longer keep; the lock is held."""
+        self._held_bytes += n_bytes
+        self.options.room.add(n_bytes)
 
     def _answer_query(self, query: Query) -> None:
         self.send(Response(query.query_id, "gadgetron-ebm answers no queries"))
@@ -207,7 +241,8 @@ class Conversation:
     def _in_vain(self) -> bool:
         return self._cancelled or (self._lost and self._session.own is End.ANSWERER)
 
-    def _write(self, parts: list[bytes | memoryview]) -> None:
+    def _write(self, parts: list[bytes | memoryview]) -> float:
+        """Hand bytes to the kernel; return when they were taken."""
         try:
             if sum(map(len, parts)) <= _JOINED_BYTES:
                 self._sock.sendall(b"".join(parts))
@@ -224,7 +259,8 @@ class Conversation:
                 self._fail(failure, lost=True)
             raise failure from error
         self.n_sent += 1
-        self._last_activity = time.monotonic()
+        self._last_activity = at = time.monotonic()
+        return at
 
     def _read(self) -> None:
         try:
@@ -254,7 +290,7 @@ class Conversation:
             self._wait_for_bytes()
             data = self._sock.recv(_READ_BYTES)
             self._last_activity = time.monotonic()
-            self._n_bytes_read += len(data)
+            self._count(len(data))
             self._decoder.feed(data)
             for message in self._decoder.messages():
                 self._keep(message, self._decoder.n_bytes_of_last_message)
@@ -264,10 +300,28 @@ class Conversation:
                 self._end_of_stream()
                 return
 
+    def _count(self, n_bytes: int) -> None:
+        """Take note of bytes that came."""
+        self._n_bytes_read += n_bytes
+        with self._changed:
+            self._hold(n_bytes)
+        if self._n_bytes_read > self.options.scan_bytes:
+            raise PeerProtocolError(
+                f"The peer has sent more than {self.options.scan_bytes} bytes; no more are accepted of one "
+                "scan (scan_bytes). Send it in parts."
+            )
+
     def _wait_for_room(self) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._inbox_bytes < self.options.inbox_bytes or self.cancelled())
+            while not (self._has_room() or self.cancelled()):
+                # Others make room without a word: asking them for one would need two locks at a time.
+                self._changed.wait(_ASK_FOR_ROOM_S if self.options.room.is_full else None)
         self._last_activity = time.monotonic()
+
+    def _has_room(self) -> bool:
+        """Whether to read on: always where the reconstruction waits for this peer."""
+        is_ahead = self._inbox_bytes >= self.options.inbox_bytes
+        return not self._inbox or not (is_ahead or self.options.room.is_full)
 
     def _wait_for_bytes(self) -> None:
         """Wait for something to read; silence of the peer counts from the last byte in either direction."""
@@ -287,15 +341,19 @@ class Conversation:
 
     def _keep(self, message: Message, n_bytes: int) -> None:
         if isinstance(message, Error) and self._session.own is End.SCAN_SENDER:
-            raise PeerProtocolError(f"The peer reports a failure: {message.raw.rstrip(chr(0))}")
+            raise PeerReportedError(message.raw.rstrip(chr(0)))
         self._session.received(message)
+        self.watches.received(message, self._last_activity)
         with self._changed:
             self.n_received += 1
             if isinstance(message, Close):
                 self._peer_closed = True
+                self._hold(-n_bytes)
             elif not self._ignores_data:
                 self._inbox.append((message, n_bytes))
                 self._inbox_bytes += n_bytes
+            else:
+                self._hold(-n_bytes)
             if self._session.peer_state in (State.STREAMING, State.STREAMING_WITHOUT_CONFIG):
                 self.scan_began = True
             self._changed.notify_all()

@@ -3,6 +3,7 @@
 import socket
 from dataclasses import dataclass, field
 
+from gadget.inbox_room import InboxRoom
 from gadget.wire.limits import MIB, Limits
 
 
@@ -11,7 +12,7 @@ class ConnectionOptions:
     """How patient we are with a peer, and how much of it we keep in memory."""
 
     first_message_s: float = 30.0
-    """Longest wait for the first message; a server serves nobody else meanwhile."""
+    """Longest wait for the first message."""
     idle_s: float | None = 300.0
     """Longest time without a byte in either direction while the peer has not sent CLOSE; None: no limit."""
     send_s: float = 300.0
@@ -19,9 +20,14 @@ class ConnectionOptions:
     grace_s: float = 2.0
     """How long a reconstruction may take to stop once its peer is gone; then it is left behind."""
     linger_s: float = 1.5
-    """Longest wait for the peer's CLOSE after ours, so that our last words are not lost."""
+    """Longest silence of a peer between our CLOSE and its own, so that our last words are not lost, and what
+    it still sends of a scan that failed is not lost to those who keep it."""
     inbox_bytes: int = 512 * MIB
     """How far the peer may be ahead of the reconstruction; beyond, TCP makes it wait."""
+    room: InboxRoom = field(default_factory=InboxRoom)
+    """What all connections that have these options may be ahead together."""
+    scan_bytes: int = 65536 * MIB
+    """Most that one peer may send."""
     limits: Limits = field(default_factory=Limits)
     """The largest sizes that are believed."""
 

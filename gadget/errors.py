@@ -17,8 +17,23 @@ class FileError(GadgetError):
     """A file cannot be read or written as asked."""
 
 
+class NobodyWaitsError(GadgetError):
+    """Work was stopped since its result is not wanted any more; why, those know who said so."""
+
+    def __init__(self) -> None:
+        super().__init__("Nobody waits for the images any more.")
+
+
 class PeerProtocolError(GadgetError):
     """The peer's bytes break the protocol."""
+
+
+class PeerReportedError(PeerProtocolError):
+    """The peer says in an ERROR that it failed."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"The peer reports a failure: {reason}")
+        self.reason = reason
 
 
 class OwnProtocolError(GadgetError):

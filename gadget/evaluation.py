@@ -156,10 +156,10 @@ def _store(path: Path, result: MethodImage) -> None:
 
 
 def _save_pictures(folder: Path, case: Case, images: Mapping[str, NDArray[np.float32]]) -> list[Path]:
-    """Save reference, images and errors side by side, and the mask."""
+    """Save reference, images and errors side by side, and which cells of k-space were measured."""
     comparison, mask = folder / f"{_stem(case)}.png", folder / f"{_stem(case)}_mask.png"
     save_comparison(comparison, images, case.reference[0, 0].numpy())
-    save_mask(mask, case.mask[0, 0].numpy())
+    save_mask(mask, case.cells[0, 0].numpy())
     return [comparison, mask]
 
 

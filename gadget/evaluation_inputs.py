@@ -4,6 +4,7 @@ import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gadget.assembly_settings import assembly_settings
 from gadget.errors import FileError, GadgetError, ScanError
-from gadget.scan.assemble import AssembledSlice, SliceAssembler
+from gadget.evaluation_assembly import (
+    NO_TRUTH,
+    assembled_slices,
+    kind_of_file,
+    middle,
+    noise_words,
+    truth_of_slice,
+)
 from gadget.scan.header import parse_scan_header
-from gadget.scan.volume import AssembledVolume
-from gadget.scan_file import open_scan, read_scan
-from gadget.scan_writer import read_truth
+from gadget.scan_file import open_scan
 from gadget.settings import Settings
-from gadget.wire.messages import Acquisition, ScanHeader
+from reconlib.evaluation.off_grid import finer
 from reconlib.evaluation.study import FullScan
 from reconlib.kspace import NonuniformKSpace
 from reconlib.operators.fourier import fft2c, ifft2c
@@ -53,16 +58,11 @@ def read_full_scans(
     GadgetError
         The file cannot be read, its k-space is not fully sampled, or there is no truth in it.
     """
-    if path.suffix == ".npy":
-        kind = "array"
-    else:
-        with open_scan(path) as file:
-            is_fastmri = "kspace" in file and isinstance(file["kspace"], h5py.Dataset)
-        kind = "fastMRI" if is_fastmri else "ISMRMRD"
+    kind = kind_of_file(path)
     if kind == "ISMRMRD":
         return _from_ismrmrd(path, settings, n_slices, use_truth=use_truth)
     if use_truth:
-        raise ScanError(f"{path} has no truth in it; only scans by `simulate` have. Use the reference 'rss'.")
+        raise ScanError(NO_TRUTH.format(path))
     return _from_array(path, n_slices) if kind == "array" else _from_fastmri(path, n_slices)
 
 
@@ -85,7 +85,7 @@ def _from_array(path: Path, n_slices: int | None) -> list[FullScan]:
     ).astype(np.complex64)
     return [
         _full_scan(path, index, len(kspace), torch.from_numpy(kspace[index].copy())[None])
-        for index in _middle(len(kspace), n_slices)
+        for index in middle(len(kspace), n_slices)
     ]
 
 
@@ -101,7 +101,7 @@ def _from_fastmri(path: Path, n_slices: int | None) -> list[FullScan]:
         n_read = kspace.shape[-2]
         wanted = min(_readout_size(path, file) or n_read, n_read)
         first = n_read // 2 - wanted // 2
-        for index in _middle(len(kspace), n_slices):
+        for index in middle(len(kspace), n_slices):
             samples = torch.from_numpy(kspace[index].astype(np.complex64))[None]
             measured = (samples != 0).flatten(0, 2).any(dim=0)
             if wanted < n_read:
@@ -126,31 +126,12 @@ def _readout_size(path: Path, file: h5py.File) -> int | None:
 
 
 def _from_ismrmrd(path: Path, settings: Settings, n_slices: int | None, *, use_truth: bool) -> list[FullScan]:
-    assembler: SliceAssembler | None = None
-    complete: list[AssembledSlice | AssembledVolume] = []
-    for message in read_scan(path):
-        if isinstance(message, ScanHeader):
-            assembler = SliceAssembler(parse_scan_header(message.text), assembly_settings(settings))
-        elif isinstance(message, Acquisition) and assembler is not None:
-            complete += assembler.add(message)
-    if assembler is not None:
-        complete += assembler.finish()
-    assembled = [one for one in complete if isinstance(one, AssembledSlice)]
-    if len(assembled) < len(complete):
-        raise ScanError(f"{path} is a 3-D scan, which is not evaluated; give a scan of slices.")
-    truth = read_truth(path) if use_truth else None
-    if use_truth and truth is None:
-        raise ScanError(f"{path} has no truth in it; only scans by `simulate` have. Use the reference 'rss'.")
+    assembled = assembled_slices(path, settings)
     scans = []
-    for index in _middle(len(assembled), n_slices):
+    for index in middle(len(assembled), n_slices):
         one, kspace = assembled[index], assembled[index].kspace
         if isinstance(kspace, NonuniformKSpace):
-            raise ScanError(f"{path} is not Cartesian; only full Cartesian scans are evaluated.")
-        reference = None
-        if truth is not None:
-            reference = torch.from_numpy(np.abs(truth.magnitude[one.context.slice]).astype(np.float32))
-            reference = reference[None, None]
-        whitened = any("prewhitened with" in note for note in one.context.notes)
+            raise ScanError(f"{path} is not Cartesian; only full Cartesian scans will do here.")
         scans.append(
             _full_scan(
                 path,
@@ -158,11 +139,8 @@ def _from_ismrmrd(path: Path, settings: Settings, n_slices: int | None, *, use_t
                 len(assembled),
                 kspace.samples,
                 kspace.mask[0, 0],
-                noise=(
-                    kspace.noise_std,
-                    "from the noise readouts" if whitened else "from the outermost samples",
-                ),
-                reference=reference,
+                noise=(kspace.noise_std, noise_words(one)),
+                reference=truth_of_slice(path, one) if use_truth else None,
             )
         )
     if not scans:
@@ -232,13 +210,6 @@ def _measured_block(lines: NDArray[np.bool_]) -> slice | None:
     return slice(centre - n // 2, centre - n // 2 + n)
 
 
-def _middle(n: int, wanted: int | None) -> range:
-    if wanted is None or wanted >= n:
-        return range(n)
-    first = (n - wanted) // 2
-    return range(first, first + wanted)
-
-
 def with_added_noise(scan: FullScan, share: float) -> FullScan:
     """Return the scan with noise added to its samples, up to ``share`` times the maximum of its image.
 
@@ -255,9 +226,12 @@ def with_added_noise(scan: FullScan, share: float) -> FullScan:
     seed = int.from_bytes(hashlib.sha256(scan.samples.numpy().tobytes()).digest()[:7], "little")
     generator = torch.Generator().manual_seed(seed)
     noise = torch.complex(*torch.randn(2, *scan.samples.shape, generator=generator))
+    added = math.sqrt(wanted**2 - own**2)
     return replace(
         scan,
-        samples=scan.samples + math.sqrt(wanted**2 - own**2) * noise,
+        samples=scan.samples + added * noise,
+        fine_images=partial(finer, scan.samples),
+        added_noise_std=added,
         noise_std=wanted,
         noise_source=f"added up to {share:g} of the maximum (before: {own:.4g}, {scan.noise_source})",
         reference=reference,

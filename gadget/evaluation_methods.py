@@ -11,12 +11,13 @@ from gadget.reconstructor import Reconstructor, reconstruction_settings, samplin
 from gadget.settings import Settings, with_overrides
 from reconlib.evaluation.bart import Bart
 from reconlib.evaluation.best_weight import at_best_weight, bart_methods
+from reconlib.evaluation.cg_sense import best_of_cg_sense
 from reconlib.evaluation.intensity_calibration import calibrated
 from reconlib.evaluation.posterior_mean import posterior_mean
 from reconlib.evaluation.study import Case, Method, MethodImage, joint, zero_filling
 from reconlib.reconstruction import Progress
 
-ALL_METHODS = ("zero-filled", "tv", "tv-best", "map", "map-best", "posterior", "bart")
+ALL_METHODS = ("zero-filled", "cg-sense", "tv", "tv-best", "map", "map-best", "posterior", "bart")
 CALIBRATED = ", calibrated"
 
 
@@ -89,6 +90,8 @@ def named_methods(
     for method in chosen:
         if method == "zero-filled":
             methods["zero-filled"] = NamedMethod(zero_filling, identity_of(identity_of_code()))
+        elif method == "cg-sense":
+            methods["CG-SENSE (oracle)"] = NamedMethod(best_of_cg_sense, identity_of(identity_of_code()))
         elif method in ("tv", "tv-best"):
             best = method == "tv-best"
             add("total variation" + (" (oracle)" if best else ""), "tv", best=best)

@@ -31,6 +31,8 @@ class FinishedSlice:
     slice: AssembledSlice | VolumePartition
     result: SliceResult
     image: Image
+    completed_by: int
+    """Number of the scan's data message, from 1, that completed it."""
     slope: float | None = None
     """RescaleSlope of the image; None where its pixels are no integers."""
     others: tuple[Image, ...] = ()

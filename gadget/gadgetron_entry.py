@@ -9,24 +9,31 @@ Imports that may fail stay inside functions: if importing this module failed, th
 CLOSE, which looks like success with the images missing.
 """
 
+import itertools
 import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gadget.answering import Handler, Peer, answer, log_ending
 from gadget.connection import Conversation
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError
+from gadget.operations.latency import LatencyWatch
 from gadget.wire.binary import text_of
 from gadget.wire.messages import ConfigText, Message, ScanHeader
 from gadget.wire.session import Dialect, End, Session
+
+if TYPE_CHECKING:
+    from gadget.settings import Settings
 
 logger = logging.getLogger(__name__)
 
 OPTIONS = ConnectionOptions(idle_s=None)
 """No limit to Gadgetron's silence: scans pause, and on this machine a dead Gadgetron closes its socket."""
+NOTHING_MORE = ConfigText("<configuration/>")
+"""What the reconstruction gets for the chain's configuration, whose properties are its settings already."""
 
 
 def reconstruct(connection: Any) -> None:
@@ -48,6 +55,7 @@ def serve_connection(connection: Any, handle: Handler, options: ConnectionOption
         Session(End.ANSWERER, Dialect.GADGETRON),
         address="Gadgetron",
         options=options,
+        watches=[LatencyWatch("Gadgetron")],
         already_read=(ConfigText(text_of(config)), ScanHeader(text_of(header))),
     )
     ending = answer(conversation, handle)
@@ -60,11 +68,34 @@ def serve_connection(connection: Any, handle: Handler, options: ConnectionOption
         raise SystemExit(1)
 
 
-def _pipeline(messages: Iterator[Message], peer: Peer) -> Iterable[Message]:
-    from gadget.pipeline import reconstruct_stream
-    from gadget.settings import Settings
+def settings_of_chain(config: Message) -> "Settings":
+    """Return the settings that the properties of a chain make, over the configuration that it names, if any.
 
-    return reconstruct_stream(messages, Settings(), cancelled=peer.cancelled, silent=peer.silent)
+    Raises
+    ------
+    SettingsError
+        They are faulty.
+    """
+    from gadget.peer_settings import own_values_from_xml
+    from gadget.settings_source import SettingsSource
+
+    values = own_values_from_xml(config.text) if isinstance(config, ConfigText) else []
+    return SettingsSource(None, values).for_scan(config)
+
+
+def _pipeline(messages: Iterator[Message], peer: Peer) -> Iterable[Message]:
+    from gadget.commands.options import use_threads
+    from gadget.pipeline import reconstruct_stream
+
+    settings = settings_of_chain(next(messages))
+    use_threads(settings)
+    return reconstruct_stream(
+        itertools.chain([NOTHING_MORE], messages),
+        settings,
+        cancelled=peer.cancelled,
+        silent=peer.silent,
+        overlap=True,
+    )
 
 
 class _Finished:

@@ -26,7 +26,15 @@ COMPUTING = (
     "kspace.py",
     *(
         f"evaluation/{name}.py"
-        for name in ("study", "best_weight", "bart", "metrics", "null_space", "intensity_calibration")
+        for name in (
+            "study",
+            "best_weight",
+            "bart",
+            "cg_sense",
+            "metrics",
+            "null_space",
+            "intensity_calibration",
+        )
     ),
 )
 """Parts of reconlib that numbers depend on; scans and masks are in a key as they are."""
@@ -97,6 +105,11 @@ def identity_of_case(case: Case) -> str:
     scan = case.scan
     for tensor in (scan.samples, case.mask, scan.reference, scan.coils):
         digest.update(b"-" if tensor is None else tensor.contiguous().numpy().tobytes())
+    points = case.at_points
+    if points is not None:
+        for tensor in (points.samples, points.trajectory, points.weights):
+            digest.update(tensor.contiguous().numpy().tobytes())
+        digest.update(f"{points.noise_std!r} {points.shape}".encode())
     digest.update(f"{scan.noise_std!r} {scan.reference_noise_std!r} {scan.name} {case.pattern}".encode())
     return digest.hexdigest()[:16]
 

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from gadget.errors import FileError
 from gadget.figures import save_image, save_phase, window_of
 from gadget.finished_slice import FinishedSlice
+from gadget.image_meta import read_meta
 from gadget.posterior_figures import save_posterior
-from gadget.series import IMAGE_TYPES, POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
+from gadget.series import IMAGE_TYPES, POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION
 from gadget.typicality_figures import save_typicality
 from gadget.wire.messages import Image
 

@@ -1,9 +1,9 @@
 """Slices whose image has left and whose posterior is still to be sampled.
 
-The stream samples in its own thread, one step of all chains at a time, and only while it has nothing else to
-do: between two steps it looks whether data waits. So another slice's image comes at most one step later, the
-order of images is that of a stream without sampling, and nothing is left running when a stream ends, however
-it ends.
+The stream samples where it makes images, one step of all chains at a time, and only while it has nothing
+else to do: between two steps it looks whether data waits. So another slice's image comes at most one step
+later, the order of images is that of a stream without sampling, and nothing is left running when a stream
+ends, however it ends.
 """
 
 import logging
@@ -20,20 +20,18 @@ from torch import Tensor
 from gadget.finished_slice import FinishedSlice, SampledSlice
 from gadget.recon_grid import map_to_recon_grid
 from gadget.reconstructor import (
-    Reconstructor,
     SamplingRun,
     failure_reason,
     joined,
     reconstruction_settings,
     sampling_settings,
 )
-from gadget.settings import Settings
+from gadget.streaming_scan import ScanDevice, kspace_bytes
 from gadget.wire.limits import MIB
 from reconlib.joint.image_model import ImagePhase
 from reconlib.joint.ipalm import IpalmTrace
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule
-from reconlib.kspace import KSpace
 from reconlib.posterior.posterior import Posterior
 from reconlib.reconstruction import Reconstruction
 
@@ -48,17 +46,16 @@ class PosteriorQueue:
 
     Parameters
     ----------
-    reconstructor
-        The one that made the images: it has prior, device, sampler and clock.
+    scan
+        What made the images: it has settings, prior, sampler and clock.
     waiting_bytes
         Beyond it :attr:`is_full`.
     """
 
-    def __init__(
-        self, reconstructor: Reconstructor, settings: Settings, *, waiting_bytes: int = WAITING_BYTES
-    ) -> None:
-        self._reconstructor = reconstructor
-        self._settings = settings
+    def __init__(self, scan: ScanDevice, *, waiting_bytes: int = WAITING_BYTES) -> None:
+        self._scan = scan
+        self._reconstructor = scan.reconstructor
+        self._settings = scan.settings
         self._waiting_bytes = waiting_bytes
         self._batches: deque[list[FinishedSlice]] = deque()
         self._run: SamplingRun | None = None
@@ -128,11 +125,13 @@ class PosteriorQueue:
         self._run = None
 
     def _start(self, batch: Sequence[FinishedSlice]) -> SamplingRun:
-        reconstructor, settings = self._reconstructor, self._settings
+        reconstructor, settings, prior = self._reconstructor, self._settings, self._scan.prior
+        if prior is None:
+            raise RuntimeError("fallback images have no posterior")
         return reconstructor.sampling(
             joined([one.kspace for one in batch]).to(reconstructor.device),
             _reconstruction(batch, reconstructor.device),
-            prior=reconstructor.load(settings),
+            prior=prior,
             settings=sampling_settings(settings),
             solver=reconstruction_settings(settings),
             seed=settings.seed,
@@ -153,10 +152,7 @@ class PosteriorQueue:
 
 def _n_bytes(one: FinishedSlice) -> int:
     arrays = (one.result.image, one.result.coils)
-    kspace = one.kspace
-    places = (kspace.mask,) if isinstance(kspace, KSpace) else (kspace.trajectory, kspace.weights)
-    tensors = (kspace.samples, *places)
-    return sum(array.nbytes for array in (*arrays, *tensors) if array is not None)
+    return kspace_bytes(one.kspace) + sum(array.nbytes for array in arrays if array is not None)
 
 
 def _grids(one: FinishedSlice) -> object:

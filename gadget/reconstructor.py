@@ -1,10 +1,12 @@
 """From k-space to magnitude images, whatever happens: the joint reconstruction with a safety net.
 
-A scanner that sent a scan must get an image. Where the joint reconstruction fails, runs out of memory or
-leaves the finite numbers, the result is the zero-filled root-sum-of-squares image (of non-Cartesian samples
-that of their density-weighted adjoint), labelled as that.
+A scanner that sent a scan must get an image. Where the joint reconstruction fails or runs out of memory, it
+is tried again in smaller batches, and on the CPU (:mod:`gadget.streaming_ladder`). Where that does not help,
+or the numbers are not finite, the result is the zero-filled root-sum-of-squares image (of non-Cartesian
+samples that of their density-weighted adjoint), labelled as that.
 """
 
+import copy
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -20,14 +22,16 @@ from torch import Tensor
 
 from gadget.configs import prior_folders
 from gadget.errors import SettingsError
-from gadget.prior_faults import prior_faults_as_settings_faults
 from gadget.settings import Settings
+from gadget.streaming_ladder import Rung, is_out_of_memory
+from gadget.streaming_priors import LoadedPriors
+from gadget.turns import Turns
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.posterior.posterior import Posterior
 from reconlib.posterior.run import PosteriorRun
 from reconlib.posterior.settings import PosteriorSettings
-from reconlib.priors.library import Prior, find_prior, load_prior
+from reconlib.priors.library import Prior, energy_of
 from reconlib.priors.typicality import Typicality, typicality
 from reconlib.reconstruction import Progress, Reconstruction, ReconstructionSettings, reconstruct, zero_filled
 
@@ -82,6 +86,7 @@ class JointReconstruction(Protocol):
         settings: ReconstructionSettings,
         coils: Tensor | None,
         initial_coils: Tensor | None,
+        initial_image: Tensor | None,
         peak: float | None,
         seed: int,
         out_of_time: Callable[[], bool],
@@ -117,7 +122,7 @@ class PosteriorSampling(Protocol):
 
 
 class Reconstructor:
-    """Reconstructs batches of slices on one device; loads each prior once.
+    """Reconstructs batches of slices on one device; loads each prior once. Several scans may share it.
 
     Parameters
     ----------
@@ -131,6 +136,8 @@ class Reconstructor:
         The joint reconstruction; another one for tests and comparisons.
     sampling
         What samples posteriors; another one for tests.
+    turns
+        Those who share the device wait here for their turn (:class:`gadget.streaming_scan.ScanDevice`).
     on_iteration, on_step
         Called after each iteration of the reconstruction, and after each step of sampling (steps done, steps
         in all).
@@ -144,6 +151,7 @@ class Reconstructor:
         clock: Callable[[], float] = time.monotonic,
         joint: JointReconstruction = reconstruct,
         sampling: PosteriorSampling = PosteriorRun,
+        turns: Turns | None = None,
         on_iteration: Callable[[Progress], None] | None = None,
         on_step: Callable[[int, int], None] = lambda _done, _steps: None,
     ) -> None:
@@ -151,18 +159,17 @@ class Reconstructor:
         self.clock = clock
         self.sampling = sampling
         self.on_step = on_step
-        self._prior_search = prior_folders() if prior_search is None else prior_search
+        self.turns = Turns() if turns is None else turns
         self._joint = joint
         self._on_iteration = on_iteration
-        self._priors: dict[Path, Prior] = {}
+        self._priors = LoadedPriors(prior_folders() if prior_search is None else prior_search, self.device)
 
     def load(self, settings: Settings) -> Prior:
-        """Load the prior that the settings name, or return it where it is loaded already."""
-        with prior_faults_as_settings_faults():
-            folder = find_prior(settings.prior, self._prior_search)
-            if folder not in self._priors:
-                self._priors[folder] = load_prior(folder, self.device)
-        prior = self._priors[folder]
+        """Load the prior that the settings name, or return it where it is loaded and unchanged on disk.
+
+        To be called when a scan starts: what it returns holds for all of that scan.
+        """
+        prior = self._priors.get(settings.prior)
         if settings.prior_weight.rule == "fit" and prior.card.prior_weight.slope is None:
             raise SettingsError(
                 f"prior_weight.rule: the card of the prior {prior.card.name} has no fit of the weight; "
@@ -176,7 +183,9 @@ class Reconstructor:
         settings: Settings,
         cancelled: Callable[[], bool] = lambda: False,
         *,
+        prior: Prior | None = None,
         initial_coils: NDArray[np.complex64] | None = None,
+        initial_image: NDArray[np.complex64] | None = None,
         peak: float | None = None,
         judged: bool = True,
     ) -> list[SliceResult]:
@@ -186,22 +195,59 @@ class Reconstructor:
 
         Parameters
         ----------
+        prior
+            The one that was loaded when the scan started. None: the one that the settings name now.
         initial_coils
             complex64 (slice, coil, y, x): rough maps to start from, as
             :func:`reconlib.reconstruction.reconstruct` takes them. Not used where maps are fixed.
+        initial_image
+            complex64 (slice, 1, y, x): the image that belongs to these maps, to start from as well.
         peak
             The brightness that all are scaled by, where they belong together; None: each has its own.
         judged
             Whether to tell how typical each image is.
         """
-        prior = self.load(settings)
+        prior = self.load(settings) if prior is None else prior
         n_coils = slices[0].samples.shape[1]
         if settings.coils == "fixed" and n_coils != 1:
             raise SettingsError(
                 f"coils: 'fixed' is for scans of a single coil, whose map is 1; this scan has {n_coils} "
                 "coils. Set coils to joint."
             )
-        started = self.clock()
+        results: list[SliceResult] = []
+        rungs = [Rung(range(len(slices)), self.device)]
+        while rungs:
+            rung = rungs.pop(0)
+            some, started = [slices[row] for row in rung.rows], self.clock()
+            rows = slice(rung.rows.start, rung.rows.stop)
+            maps, image = (None if one is None else one[rows] for one in (initial_coils, initial_image))
+            found = self._tried(rung, some, settings, cancelled, started, prior, maps, image, peak, judged)
+            # Only here is the memory of a failure free again: where it was caught, the error held it.
+            if isinstance(found, tuple):
+                if self.device.type == "cuda":
+                    torch.cuda.empty_cache()
+                rungs[:0] = found
+            elif isinstance(found, str):
+                seconds = self.clock() - started
+                results.append(fallback(some[0], settings, found, prior=prior, seconds=seconds))
+            else:
+                results += found
+        return results
+
+    def _tried(
+        self,
+        rung: Rung,
+        slices: Sequence[KSpace | NonuniformKSpace],
+        settings: Settings,
+        cancelled: Callable[[], bool],
+        started: float,
+        prior: Prior,
+        initial_coils: NDArray[np.complex64] | None,
+        initial_image: NDArray[np.complex64] | None,
+        peak: float | None,
+        judged: bool,
+    ) -> list[SliceResult] | tuple[Rung, ...] | str:
+        """Reconstruct on one rung of the ladder; return what to try next, or at its end why it failed."""
         limit = settings.solver.time_limit_s
         end = None if limit is None else started + limit * len(slices)
 
@@ -209,16 +255,19 @@ class Reconstructor:
             return cancelled() or (end is not None and self.clock() >= end)
 
         is_fixed = settings.coils == "fixed"
+        maps, image = (
+            None if is_fixed or one is None else torch.from_numpy(one).to(rung.device)
+            for one in (initial_coils, initial_image)
+        )
         try:
-            kspace = joined(slices).to(self.device)
+            kspace = joined(slices).to(rung.device)
             result = self._joint(
                 kspace,
-                prior=prior,
+                prior=prior if rung.device == self.device else _copied(prior, rung.device),
                 settings=reconstruction_settings(settings),
                 coils=_map_of_one(kspace) if is_fixed else None,
-                initial_coils=None
-                if is_fixed or initial_coils is None
-                else torch.from_numpy(initial_coils).to(self.device),
+                initial_coils=maps,
+                initial_image=image,
                 peak=peak,
                 seed=settings.seed,
                 out_of_time=out_of_time,
@@ -226,41 +275,19 @@ class Reconstructor:
             )
             images, coils = result.image.cpu().numpy(), result.coils.cpu().numpy()
         except Exception as error:  # whatever fails in there, the scanner gets an image
-            if len(slices) > 1:
-                logger.warning(
-                    "A batch of %d slices failed (%s): one by one now.",
-                    len(slices),
-                    failure_reason(error, "the joint reconstruction"),
-                )
-                torch.cuda.empty_cache()
-                return [
-                    result
-                    for index, one in enumerate(slices)
-                    for result in self(
-                        [one],
-                        settings,
-                        cancelled,
-                        initial_coils=None if initial_coils is None else initial_coils[index : index + 1],
-                        peak=peak,
-                        judged=judged,
-                    )
-                ]
-            logger.error("The joint reconstruction failed.", exc_info=error)
-            return [
-                _fallback(
-                    slices[0],
-                    settings,
-                    prior,
-                    self.clock() - started,
-                    failure_reason(error, "the joint reconstruction"),
-                )
-            ]
+            reason = failure_reason(error, "the joint reconstruction")
+            rungs = rung.next(reason, is_memory=is_out_of_memory(error))
+            if not rungs:
+                logger.error("The joint reconstruction failed.", exc_info=error)
+            return rungs or reason
         seconds = (self.clock() - started) / len(slices)
         results = []
         for index, outcome in enumerate(result.outcomes):
+            never_began = outcome is Outcome.OUT_OF_TIME and result.n_iterations[index] == 0
             if outcome is Outcome.NOT_FINITE or not np.isfinite(images[index]).all():
-                reason = Outcome.NOT_FINITE.value
-                results.append(_fallback(slices[index], settings, prior, seconds, reason))
+                outcome = Outcome.NOT_FINITE
+            if never_began or outcome is Outcome.NOT_FINITE:
+                results.append(fallback(slices[index], settings, outcome.value, prior=prior, seconds=seconds))
                 continue
             kinds = {Outcome.OUT_OF_TIME: ImageKind.OUT_OF_TIME, Outcome.ALL_ZERO: ImageKind.ALL_ZERO}
             results.append(
@@ -279,17 +306,17 @@ class Reconstructor:
                     noise_level=result.noise_level[index],
                     prior_weight=result.prior_weight[index],
                     mean_coil_magnitude=result.mean_coil_magnitude[index],
-                    typicality=self.judge(settings, result.image[index : index + 1])
+                    typicality=self.judge(prior, result.image[index : index + 1])
                     if judged and outcome is not Outcome.ALL_ZERO
                     else None,
                 )
             )
         return results
 
-    def judge(self, settings: Settings, image: Tensor) -> Typicality:
+    def judge(self, prior: Prior, image: Tensor) -> Typicality:
         """Say how typical an image (1, 1, y, x) is under the prior; a failure does not cost the image."""
         try:
-            return typicality(self.load(settings), image)
+            return typicality(prior, image.to(self.device))
         except Exception as error:  # whatever fails in there, the image is good
             logger.error("How typical an image is could not be told.", exc_info=error)
             return Typicality(word="unknown", sentence=f"unknown: {failure_reason(error, 'the comparison')}")
@@ -363,16 +390,36 @@ def _map_of_one(kspace: KSpace | NonuniformKSpace) -> Tensor:
     return torch.ones((len(kspace.samples), 1, *grid), dtype=torch.complex64, device=kspace.samples.device)
 
 
-def _fallback(
-    kspace: KSpace | NonuniformKSpace, settings: Settings, prior: Prior, seconds: float, reason: str
+def _copied(prior: Prior, device: torch.device) -> Prior:
+    """Return a prior on another device, as it is in memory: its files may be others by now."""
+    network = None if prior.network is None else copy.deepcopy(prior.network).to(device)
+    return Prior(prior.card, energy_of(prior.card, network), network)
+
+
+def fallback(
+    kspace: KSpace | NonuniformKSpace,
+    settings: Settings,
+    reason: str,
+    *,
+    prior: Prior | None = None,
+    seconds: float = 0.0,
 ) -> SliceResult:
+    """Return the zero-filled root-sum-of-squares image of a slice, labelled as that.
+
+    Parameters
+    ----------
+    reason
+        Why it is no reconstruction: words without patient data.
+    prior
+        What would have been used; None where it was not even loaded.
+    """
     return SliceResult(
         image=zero_filled(kspace).numpy()[0, 0],
         coils=None,
         kind=ImageKind.FALLBACK,
         outcome=reason,
-        prior_name=prior.card.name,
-        prior_version=prior.card.version,
+        prior_name=settings.prior if prior is None else prior.card.name,
+        prior_version="not loaded" if prior is None else prior.card.version,
         image_phase=settings.image_phase,
         prior_weight_rule=settings.prior_weight.rule,
         seconds=seconds,
@@ -381,6 +428,4 @@ def _fallback(
 
 def failure_reason(error: Exception, where: str) -> str:
     """Say what failed and where, without the error's text, which may name a patient."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return "out of memory"
-    return f"{type(error).__name__} in {where}"
+    return "out of memory" if is_out_of_memory(error) else f"{type(error).__name__} in {where}"

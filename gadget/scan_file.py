@@ -1,6 +1,9 @@
-"""Recorded scans: ISMRMRD HDF5 files, read into messages. They are opened for reading only, never changed.
+"""Recorded scans, read into messages. They are opened for reading only, never changed.
 
-What a scan is: an HDF5 group (``dataset``, unless another is asked for) with the XML header in ``xml``, the
+There are two formats, told apart by content: ISMRMRD HDF5 files, which this module reads, and stream files
+(:mod:`gadget.spool.stream_file`), which a server writes while a scan comes in.
+
+What a scan is in HDF5: a group (``dataset``, unless another is asked for) with the XML header in ``xml``, the
 readouts in ``data`` (records of ``head``, ``traj`` and ``data``), and sometimes ``waveforms``. A file may
 hold several such groups, and others with images or arrays.
 
@@ -30,6 +33,8 @@ from gadget.scan_groups import (
     required,
     scan_group,
 )
+from gadget.spool.stream_file import count_stream_readouts, is_stream, read_stream_scan
+from gadget.stored_records import floats_of, headers_of, is_laid_out
 from gadget.wire.headers import ACQUISITION_HEADER, WAVEFORM_HEADER
 from gadget.wire.messages import (
     TEXT_ENCODING,
@@ -41,6 +46,7 @@ from gadget.wire.messages import (
     Waveform,
 )
 
+DEFAULT_GROUP = "dataset"
 READOUTS_AT_ONCE = 256
 """Readouts that are held in memory at a time, at most."""
 BYTES_AT_ONCE = 64 * 2**20
@@ -78,7 +84,7 @@ class ReadoutBlock:
         n_channels, n_samples = int(header["active_channels"]), int(header["number_of_samples"])
         n_dims = int(header["trajectory_dimensions"])
         name = f"Readout {self.first + number} of {self.path}"
-        values, points = _floats(self.samples[number], name), _floats(self.points[number], name)
+        values, points = floats_of(self.samples[number], name), floats_of(self.points[number], name)
         if values.size != 2 * n_channels * n_samples or points.size != n_dims * n_samples:
             raise ScanError(
                 f"{name} has {values.size} values and {points.size} trajectory values; "
@@ -92,11 +98,24 @@ class ReadoutBlock:
         )
 
 
-def read_scan(path: Path, group: str = "dataset") -> Iterator[Message]:
+def read_scan(path: Path, group: str = DEFAULT_GROUP) -> Iterator[Message]:
     """Yield a recorded scan as a peer would send it: header, readouts with waveforms among them, close.
 
-    Waveforms come before the first readout that has their time stamp or a later one.
+    From HDF5, waveforms come before the first readout that has their time stamp or a later one. A stream file
+    has its messages in order, and Gadgetron's buckets and buffers among them; where it breaks off, as after a
+    crash, that is logged, and close follows what was whole.
+
+    Raises
+    ------
+    FileError
+        The file cannot be read, or has no such group.
+    ScanError
+        What is read is no scan.
     """
+    if is_stream(path):
+        refuse_group_of_stream(path, group)
+        yield from read_stream_scan(path)
+        return
     with open_scan(path) as file:
         folder = scan_group(file, path, group)
         yield ScanHeader(header_text(folder, path))
@@ -116,8 +135,11 @@ def read_scan(path: Path, group: str = "dataset") -> Iterator[Message]:
     yield Close()
 
 
-def count_readouts(path: Path, group: str = "dataset") -> int:
-    """Return the number of readouts of a recorded scan."""
+def count_readouts(path: Path, group: str = DEFAULT_GROUP) -> int:
+    """Return the number of readouts of a recorded scan, those within Gadgetron's containers not counted."""
+    if is_stream(path):
+        refuse_group_of_stream(path, group)
+        return count_stream_readouts(path)
     with open_scan(path) as file:
         return int(_readouts(scan_group(file, path, group), path).shape[0])
 
@@ -129,6 +151,8 @@ def open_scan(path: Path) -> h5py.File:
             with path.open("rb"):
                 pass  # what h5py says of a file that may not be read is of no use
             if not h5py.is_hdf5(path):
+                if is_stream(path):
+                    raise FileError(f"{path} is a stream file, where an HDF5 file is needed.")
                 raise FileError(
                     f"{path} is not an HDF5 file; a scan is needed in the ISMRMRD format (.h5). Convert a "
                     "scanner's own files first, with siemens_to_ismrmrd for example."
@@ -136,6 +160,14 @@ def open_scan(path: Path) -> h5py.File:
         return h5py.File(path, "r", locking="best-effort")
     except (OSError, RuntimeError) as error:
         raise FileError(f"Cannot read {path}: {error}.") from error
+
+
+def refuse_group_of_stream(path: Path, group: str) -> None:
+    """Raise FileError where a group of a stream file is asked for."""
+    if group != DEFAULT_GROUP:
+        raise FileError(
+            f"{path} is a stream file: it has one scan and no group '{group}'. Leave --group out."
+        )
 
 
 def header_text(folder: h5py.Group, path: Path) -> str:
@@ -165,7 +197,7 @@ def read_readouts(folder: h5py.Group, path: Path) -> Iterator[ReadoutBlock]:
         yield ReadoutBlock(
             path=path,
             first=first,
-            headers=_headers(rows["head"], ACQUISITION_HEADER, path),
+            headers=headers_of(rows["head"], ACQUISITION_HEADER, path),
             samples=rows["data"],
             points=rows["traj"],
         )
@@ -180,7 +212,7 @@ def read_waveforms(folder: h5py.Group, path: Path) -> Iterator[Waveform]:
     if not isinstance(stored, h5py.Dataset) or not {"head", "data"} <= fields_of(stored):
         raise ScanError(f"{where} is no list of ISMRMRD waveforms (head, data).")
     for first, rows in _blocks(stored, path):
-        headers = _headers(rows["head"], WAVEFORM_HEADER, path)
+        headers = headers_of(rows["head"], WAVEFORM_HEADER, path)
         for index, (header, values) in enumerate(zip(headers, rows["data"], strict=True), first):
             shape = int(header["channels"]), int(header["number_of_samples"])
             name = f"Waveform {index} of {path}"
@@ -212,7 +244,7 @@ def _readouts(folder: h5py.Group, path: Path) -> h5py.Dataset:
 
 def _blocks(stored: h5py.Dataset, path: Path) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield the entries of a list, block by block, with the number of the first."""
-    if not _is_laid_out(stored.dtype):
+    if not is_laid_out(stored.dtype):
         raise FileError(
             f"Cannot read '{stored.name.strip('/')}' of {path}: the fields of its records overlap. "
             "The file is damaged."
@@ -225,62 +257,3 @@ def _blocks(stored: h5py.Dataset, path: Path) -> Iterator[tuple[int, NDArray[Any
         start += len(block)
         largest = max(np.asarray(values).nbytes for values in block["data"])
         n_entries = max(1, min(READOUTS_AT_ONCE, BYTES_AT_ONCE // max(largest, 1)))
-
-
-def _is_laid_out(dtype: np.dtype[Any]) -> bool:
-    """Whether no two fields of a record share bytes; HDF5 crashes where it converts such records."""
-    if dtype.names is None:
-        return True
-    end = 0
-    for part, offset in sorted(
-        ((kind, at) for kind, at, *_ in (dtype.fields or {}).values()), key=lambda f: f[1]
-    ):
-        if offset < end or not _is_laid_out(part.base):
-            return False
-        end = offset + part.itemsize
-    return end <= dtype.itemsize
-
-
-def _floats(stored: Any, name: str) -> NDArray[np.float32]:
-    """Return stored samples as pairs of real and imaginary part, or points: one run of float32.
-
-    Files hold float32; complex numbers, and records of two numbers, as others write them, are taken as well.
-    """
-    values = np.ascontiguousarray(stored)
-    if values.dtype.names is not None and len(values.dtype.names) == 2:
-        values = np.stack([values[part] for part in values.dtype.names], axis=-1)
-    if np.iscomplexobj(values):
-        return values.astype(np.complex64).reshape(-1).view(np.float32)
-    if values.size and not (np.issubdtype(values.dtype, np.number)):
-        raise ScanError(f"{name} holds {values.dtype} where numbers are needed. Check the converter.")
-    return values.astype(np.float32, copy=False).reshape(-1)
-
-
-def _headers(stored: NDArray[Any], wanted: np.dtype[Any], path: Path) -> NDArray[Any]:
-    """Copy header records field by field by name; layouts differ in order, padding and byte order."""
-    headers = np.zeros(stored.shape, dtype=wanted)
-    missing = _copy_fields(stored, headers, path)
-    if missing:
-        raise ScanError(
-            f"Headers in {path} have no {', '.join(missing)}; they are not ISMRMRD headers of version 1."
-        )
-    return headers
-
-
-def _copy_fields(stored: NDArray[Any], headers: NDArray[Any], path: Path) -> list[str]:
-    """Copy what is there; return the names of the fields that are missing."""
-    missing = []
-    for name in headers.dtype.names or ():
-        if name not in (stored.dtype.names or ()):
-            missing.append(name)
-        elif headers.dtype[name].names is not None:
-            missing += [f"{name}.{lower}" for lower in _copy_fields(stored[name], headers[name], path)]
-        else:
-            try:
-                headers[name] = stored[name]
-            except (ValueError, TypeError) as error:
-                raise ScanError(
-                    f"The header field {name} in {path} holds {stored.dtype[name]}; "
-                    f"{headers.dtype[name]} is needed. Check the converter."
-                ) from error
-    return missing

@@ -9,9 +9,10 @@ from gadget.client import send_scan
 from gadget.errors import PeerProtocolError
 from gadget.finished_slice import RELIABLE as RELIABLE_OUTCOMES
 from gadget.image_file import new_image_file, refuse_same_file
+from gadget.image_meta import read_meta
 from gadget.picture_files import PictureFolder
 from gadget.scan_file import read_scan
-from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION, read_meta
+from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD, RECONSTRUCTION
 from gadget.wire.messages import Acquisition, ConfigFile, Image, Message, ScanHeader, Text
 
 ORDINARY = (RECONSTRUCTION.name, POSTERIOR_MEAN.name, POSTERIOR_STD.name)

@@ -226,15 +226,6 @@ def to_ismrmrd_image(message: Image) -> ismrmrd.Image:
     )
 
 
-def read_meta(image: Image) -> dict[str, str]:
-    """Return the attributes of an image, the first value of each; none where they cannot be read."""
-    try:
-        root = ElementTree.fromstring(image.meta.partition("\0")[0])
-    except (ElementTree.ParseError, ValueError):
-        return {}
-    return {node.findtext("name", ""): node.findtext("value", "") for node in root.iter("meta")}
-
-
 def _window(component: ImageComponent, values: NDArray[Any]) -> tuple[float, float]:
     """Return centre and width of the window, in the units after rescaling.
 

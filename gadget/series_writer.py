@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from gadget.errors import ScanError, SettingsError
 from gadget.finished_slice import FinishedSlice, SampledSlice, VolumePartition
 from gadget.image_labels import NO_PHASE, NO_SERIES, StreamSummary, image_meta, is_outside, log_line
+from gadget.image_meta import COMPLETED_BY
 from gadget.phase_reference import PhaseReferences
 from gadget.pixels import LARGEST_INTEGER_PIXEL, LARGEST_SIGNED_PIXEL, PixelType
 from gadget.posterior_labels import posterior_meta, sampled_log_line
@@ -48,6 +49,8 @@ class SeriesWriter:
         Of the prior; slices that are not what it was made for are told apart.
     references
         What phases are relative to.
+    about
+        Attributes that each image of the stream has.
     """
 
     def __init__(
@@ -57,20 +60,34 @@ class SeriesWriter:
         components: Sequence[ImageComponent] = ("magnitude",),
         card: PriorCard | None = None,
         references: PhaseReferences | None = None,
+        *,
+        about: Mapping[str, MetaValue] | None = None,
     ) -> None:
         self._pixel_type = pixel_type
         self._summary = summary
         self._components = tuple(one for one in RECONSTRUCTIONS if one in components)
         self._card = card
         self._references = PhaseReferences() if references is None else references
+        self._about = {} if about is None else dict(about)
         self._slopes: dict[str, float | None] = {}
         """By name of what shares a slope."""
         self._warned: set[str] = set()
+        self._n_skipped = 0
+
+    def skip(self, context: ScanContext) -> None:
+        """Count an image that is not made: it left in an earlier try."""
+        self._n_skipped += 1
+        logger.info("%s: not made again, its image has left", context.label())
 
     def reconstruction(
-        self, assembled: AssembledSlice | VolumePartition, result: SliceResult
+        self, assembled: AssembledSlice | VolumePartition, result: SliceResult, completed_by: int
     ) -> FinishedSlice:
         """Make the images of a slice; of a fallback there is a magnitude only.
+
+        Parameters
+        ----------
+        completed_by
+            Number of the data message, from 1, that completed the slice.
 
         Raises
         ------
@@ -82,7 +99,7 @@ class SeriesWriter:
         ordinary = result.kind is ImageKind.RECONSTRUCTED and not is_outside(result)
         level = logging.INFO if ordinary else logging.WARNING
         logger.log(level, "%s: %s", context.label(), log_line(result))
-        number = self._summary.n_images
+        number = self._n_skipped + self._summary.n_images
         if number > LARGEST_IMAGE_INDEX:
             raise ScanError(
                 f"{context.label()} is image {number} of its stream, but image_index is a 16-bit field that "
@@ -92,7 +109,7 @@ class SeriesWriter:
         mismatches_ = () if self._card is None else mismatches(self._card, context)
         self._warn_once([one.sentence for one in mismatches_], context)
         self._warn_once(direction_warnings(context.read_dir, context.phase_dir, context.slice_dir), context)
-        meta = image_meta(result, context, mismatches_)
+        meta = {**image_meta(result, context, mismatches_), **self._about, COMPLETED_BY: completed_by}
         slope = self._slope_for(np.abs(result.image), "magnitude", LARGEST_INTEGER_PIXEL)
 
         def image_of(
@@ -128,7 +145,9 @@ class SeriesWriter:
                     else None
                 )
                 images.append(image_of(image, component, its_slope, about))
-        return FinishedSlice(assembled, result, images[0], slope, tuple(images[1:]), mismatches_)
+        return FinishedSlice(
+            assembled, result, images[0], completed_by, slope, tuple(images[1:]), mismatches_
+        )
 
     def not_sampled(self, context: ScanContext, reason: str) -> None:
         """Take note of a slice of which there is no posterior."""
@@ -159,7 +178,11 @@ class SeriesWriter:
                 context,
                 series,
                 image_index=int(finished.image.header["image_index"]),
-                meta=posterior_meta(sampled, series),
+                meta={
+                    **posterior_meta(sampled, series),
+                    **self._about,
+                    COMPLETED_BY: finished.completed_by,
+                },
                 pixel_type=self._pixel_type,
                 slope=slope,
             )

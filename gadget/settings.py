@@ -3,26 +3,26 @@
 Every key is documented in ``config/recon/default.yaml``, a test keeps the two equal.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from gadget.checked_settings import checked, read_yaml_mapping, with_values
+from gadget.checked_settings import Section, checked, dotted, read_yaml_mapping, told, with_values
+from gadget.errors import SettingsError
+from gadget.rule_settings import ProtocolRule
 from reconlib.posterior.settings import SamplerName
 
 ImageComponent = Literal["magnitude", "phase", "complex", "real"]
 """What can be shown of a complex image."""
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
+HELD_FROM_START = ("device", "threads")
+"""Keys that hold for a whole process, from its start: no rule and no configuration by name sets them."""
 
 
-class SolverSettings(_Section):
+class SolverSettings(Section):
     """How the joint estimate of image and coils is run."""
 
     iterations: int = Field(default=100, ge=1, le=10_000)
@@ -37,7 +37,7 @@ class SolverSettings(_Section):
     """Most seconds per slice; a slice that is stopped by it is labelled. null: no limit."""
 
 
-class PriorWeightSettings(_Section):
+class PriorWeightSettings(Section):
     """How strongly the prior counts against the measured data (lambda)."""
 
     rule: Literal["prior", "noise", "fit", "fixed"] = "prior"
@@ -59,7 +59,7 @@ class PriorWeightSettings(_Section):
         return self
 
 
-class NoiseSettings(_Section):
+class NoiseSettings(Section):
     """How the noise level is known."""
 
     source: Literal["readouts", "data", "prewhitened"] = "readouts"
@@ -68,7 +68,7 @@ class NoiseSettings(_Section):
     """Folder for noise measurements that later scans name as theirs (measurementDependency). null: none."""
 
 
-class CoilCompressionSettings(_Section):
+class CoilCompressionSettings(Section):
     """Fewer virtual coils in place of many (SVD, after prewhitening)."""
 
     use: Literal["auto", "always", "never"] = "auto"
@@ -79,7 +79,7 @@ class CoilCompressionSettings(_Section):
     """So many virtual coils instead. null: by energy."""
 
 
-class ScanSettings(_Section):
+class ScanSettings(Section):
     """How readouts become k-space."""
 
     calibration_in_data: bool = True
@@ -88,7 +88,7 @@ class ScanSettings(_Section):
     """Make an image of each average instead of one of their mean."""
 
 
-class TrajectorySettings(_Section):
+class TrajectorySettings(Section):
     """How non-Cartesian readouts (radial, spiral, ...) become images."""
 
     units: Literal[
@@ -114,7 +114,7 @@ class TrajectorySettings(_Section):
         return self
 
 
-class OutputSettings(_Section):
+class OutputSettings(Section):
     """How images leave."""
 
     images: list[ImageComponent] = Field(default=["magnitude"], min_length=1)
@@ -134,7 +134,7 @@ class OutputSettings(_Section):
         return self
 
 
-class PosteriorSettings(_Section):
+class PosteriorSettings(Section):
     """The uncertainty series: mean and standard deviation of the posterior, by sampling."""
 
     enabled: bool = True
@@ -153,7 +153,7 @@ class PosteriorSettings(_Section):
     """Most seconds of sampling per slice; what it cuts too short is labelled. null: no limit."""
 
 
-class Settings(_Section):
+class Settings(Section):
     """All that a user may choose. The defaults need no configuration."""
 
     prior: str = Field(default="brain-local", min_length=1)
@@ -173,17 +173,69 @@ class Settings(_Section):
     output: OutputSettings = OutputSettings()
     posterior: PosteriorSettings = PosteriorSettings()
     batch_slices: int = Field(default=1, ge=1, le=1024)
-    """Slices reconstructed together; more is faster on a GPU, but the first image comes later."""
+    """Most slices reconstructed together, of those that wait; more is faster on a GPU. None waits for more."""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads. null: as many as the environment gives."""
     seed: int = Field(default=0, ge=0, lt=2**63)
     """Seed of the noise in the prior's gradient, and of the sampling."""
+    rules: list[ProtocolRule] = Field(default=[])
+    """What holds for scans of some kind, told by their headers: the first rule that fits a scan."""
+
+    @model_validator(mode="after")
+    def _rules_differ(self) -> "Settings":
+        names = [rule.name for rule in self.rules]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"rules: the name {twice[0]} stands twice; give each rule a name of its own")
+        open_ = [rule.name for rule in self.rules[:-1] if not rule.when.given()]
+        if open_:
+            raise ValueError(
+                f"rules: the rule {open_[0]} has no conditions, so it fits every scan; put it last"
+            )
+        return self
 
 
 def load_settings(path: Path | None = None, overrides: Iterable[tuple[str, Any]] = ()) -> Settings:
     """Read a YAML configuration (none: the defaults) and lay the overrides over it."""
-    values = {} if path is None else read_yaml_mapping(path)
-    return checked(Settings, with_values(values, overrides), "settings" if path is None else str(path))
+    return settings_from_files([] if path is None else [path], overrides)
+
+
+def settings_from_files(
+    paths: Sequence[Path], overrides: Iterable[tuple[str, Any]] = (), *, held: Sequence[str] = ()
+) -> Settings:
+    """Read YAML configurations, each laid over the ones before, and the overrides over all.
+
+    Overrides, and keys of files after the one with the rules, hold whatever a rule says.
+
+    Parameters
+    ----------
+    held
+        Keys that the last of the files may not set.
+
+    Raises
+    ------
+    SettingsError
+        With every fault of the file (of the last one, where there are several), or of the overrides.
+    """
+    values: dict[str, Any] = {}
+    faults = []
+    above_rules: set[str] = set()
+    for path in paths:
+        read = dict(dotted(read_yaml_mapping(path), Settings))
+        values = with_values(values, read.items())
+        above_rules = set() if "rules" in read else above_rules | read.keys()
+        faults = [_not_held(key) for key in read if key in held]
+    overrides = tuple(overrides)
+    source = str(paths[-1]) if paths else "settings"
+    if faults:
+        raise SettingsError(told(faults, source))
+    settings = checked(Settings, with_values(values, overrides), source)
+    above_rules |= {key for key, _ in overrides}
+    rules = [rule.without(above_rules) for rule in settings.rules]
+    if faults := [
+        fault for number, rule in enumerate(rules) for fault in _rule_faults(settings, number, rule)
+    ]:
+        raise SettingsError(told(faults, source))
+    return settings.model_copy(update={"rules": rules})
 
 
 def with_overrides(
@@ -191,3 +243,25 @@ def with_overrides(
 ) -> Settings:
     """Return the settings with some keys replaced, checked as a whole again."""
     return checked(Settings, with_values(settings.model_dump(), overrides), source)
+
+
+def with_rule(settings: Settings, rule: ProtocolRule | None) -> Settings:
+    """Return what holds for a scan that a rule fits (None: that none fits); no rules are left in it."""
+    changes = () if rule is None else rule.settings.items()
+    return with_overrides(settings, [("rules", []), *changes], "settings" if rule is None else rule.name)
+
+
+def _rule_faults(settings: Settings, number: int, rule: ProtocolRule) -> list[str]:
+    where = f"rules[{number}] ({rule.name}).settings."
+    forbidden = [key for key in rule.settings if key in (*HELD_FROM_START, "rules")]
+    if forbidden:
+        return [f"{where}{_not_held(key)}" for key in forbidden]
+    try:
+        with_rule(settings, rule)
+    except SettingsError as error:
+        return [f"{where}{line.strip()}" for line in str(error).splitlines()[1:]]
+    return []
+
+
+def _not_held(key: str) -> str:
+    return f"{key}: it cannot be set here; it belongs into the server's own configuration."

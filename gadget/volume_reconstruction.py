@@ -19,7 +19,7 @@ fallbacks and say how many.
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -27,11 +27,11 @@ import torch
 from numpy.typing import NDArray
 
 from gadget.finished_slice import VolumePartition
-from gadget.reconstructor import ImageKind, Reconstructor, SliceResult
+from gadget.reconstructor import ImageKind, SliceResult
 from gadget.scan.volume import AssembledVolume
 from gadget.scan.volume_partitions import PartitionGrid, partition_contexts, partition_grid
 from gadget.scan.volume_planes import VolumePlanes
-from gadget.settings import Settings
+from gadget.streaming_scan import ScanDevice
 from gadget.wire.limits import MIB
 from reconlib.reconstruction import zero_filled
 
@@ -67,9 +67,7 @@ def peak_bytes(*, n_coils: int, matrix: tuple[int, int, int], n_sent: int, batch
 
 def reconstruct_volume(
     volume: AssembledVolume,
-    reconstructor: Reconstructor,
-    settings: Settings,
-    cancelled: Callable[[], bool] = lambda: False,
+    scan: ScanDevice,
 ) -> Iterator[tuple[VolumePartition, SliceResult]]:
     """Reconstruct a volume that is complete along kx or ky, and yield its partitions.
 
@@ -89,12 +87,10 @@ def reconstruct_volume(
     peak = max(float(zero_filled(planes.kspace(plane)).max()) for plane in range(n_planes))
     partitions = np.zeros((grid.n_sent, n_across, n_planes), np.float32)
     tally = _Tally()
-    for start in range(0, n_planes, settings.batch_slices):
-        batch = range(start, min(start + settings.batch_slices, n_planes))
-        results = reconstructor(
+    for start in range(0, n_planes, scan.settings.batch_slices):
+        batch = range(start, min(start + scan.settings.batch_slices, n_planes))
+        results = scan(
             [planes.kspace(plane) for plane in batch],
-            settings,
-            cancelled,
             initial_coils=planes.initial_coils(batch),
             peak=peak if 0 < peak < np.inf else None,
             judged=False,
@@ -108,9 +104,7 @@ def reconstruct_volume(
         pixels = np.ascontiguousarray(image)
         found = None
         if together.kind is not ImageKind.FALLBACK and pixels.any():
-            found = reconstructor.judge(
-                settings, torch.from_numpy(pixels)[None, None].to(reconstructor.device)
-            )
+            found = scan.judge(torch.from_numpy(pixels)[None, None])
         yield VolumePartition(context), replace(together, image=pixels, typicality=found)
 
 

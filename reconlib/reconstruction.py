@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.joint.data_consistency import DataConsistency, DataTerm, normalise_coils
+from reconlib.joint.given_start import check_given
 from reconlib.joint.image_model import ImageModel, ImagePhase
 from reconlib.joint.ipalm import (
     IpalmProgress,
@@ -23,6 +24,7 @@ from reconlib.joint.nonuniform_start import smooth_maps
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.phase_start import phase_to_image
 from reconlib.joint.prior_weight import WeightRule, prior_weight
+from reconlib.joint.sample_trust import PILOT, is_repeated, sample_trust
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
 from reconlib.operators.least_squares import LeastSquares
@@ -77,6 +79,8 @@ class Reconstruction:
     image_phase: ImagePhase
     trace: IpalmTrace
     """Per iteration; its columns are the slices that are not all zero, in order."""
+    trust: Tensor | None = None
+    """float32 (slice, point), see :mod:`~reconlib.joint.sample_trust`; None: 1 for all samples."""
 
 
 def coil_smoothness(settings: ReconstructionSettings, card: PriorCard) -> float:
@@ -105,6 +109,7 @@ def reconstruct(
     settings: ReconstructionSettings = ReconstructionSettings(),
     coils: Tensor | None = None,
     initial_coils: Tensor | None = None,
+    initial_image: Tensor | None = None,
     peak: float | None = None,
     seed: int = 0,
     out_of_time: Callable[[], bool] = lambda: False,
@@ -128,6 +133,11 @@ def reconstruct(
         Rough maps of the same shape, as from a separate calibration, zero where they are not known: the start
         is then that of :func:`~reconlib.joint.map_start.start_from_maps`. They are never data. Where the
         centre of k-space was not measured, nothing in the data could make them better, and they stay.
+    initial_image
+        complex64 (slice, 1, y, x), in the units of the samples, its phase relative to ``initial_coils``,
+        which it needs: both as in a :class:`Reconstruction` of the same object, say of the frame before. The
+        estimate starts from it where it explains the samples better than the ordinary start, and needs fewer
+        iterations then; what moved too far would leave a ghost.
     peak
         Take this for max(u0) of each slice. For slices of one object, whose brightness, noise and weight of
         the prior must go together.
@@ -136,20 +146,15 @@ def reconstruct(
     ------
     ValueError
         Given maps do not have the samples' shape, are not finite, or are zero everywhere (for initial ones
-        that is allowed); or the peak is not positive; or both kinds of maps are given.
+        that is allowed); or the peak is not positive; or both kinds of maps are given; or the initial image
+        has no initial maps, another shape than the slices, or is not finite.
     """
-    if coils is not None:
-        _check_maps(coils, kspace)
-        _check_not_zero(coils)
-    if initial_coils is not None:
-        if coils is not None:
-            raise ValueError("coils and initial_coils are both given; maps either stay or are a start.")
-        _check_maps(initial_coils, kspace)
+    check_given(kspace, coils=coils, initial_coils=initial_coils, initial_image=initial_image)
     if peak is not None and not 0 < peak < math.inf:
         raise ValueError(f"peak is {peak}; it must be positive, in the units of the samples.")
     card = prior.card
     phase: ImagePhase = settings.image_phase or card.image_phase
-    data, coil_images = _measured(kspace)
+    data, coil_images, fourier = _measured(kspace)
     start = root_sum_of_squares(coil_images)
     peaks = start.amax(dim=(1, 2, 3))
     used = peaks != 0  # NaN and infinity count as used: the solver reports them as not finite
@@ -175,7 +180,7 @@ def reconstruct(
         settings.imaginary_weight * torch.tensor(levels, dtype=torch.float64, device=device)[used],
         signed=card.input.values == "signed",
     )
-    initial_image = start.to(coil_images.dtype)
+    first_image = start.to(coil_images.dtype)
     first_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)
     maps = coils if coils is not None else initial_coils
     if maps is None and isinstance(kspace, NonuniformKSpace):
@@ -186,37 +191,62 @@ def reconstruct(
             combined, first_coils = start_from_maps(data.fourier, data.samples, coil_images, first_coils)
         else:
             combined = (normalise_coils(first_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
-        initial_image = model.project(combined)
-    if phase == "free" and coils is None:
-        initial_image, first_coils = phase_to_image(initial_image * per_slice, first_coils)
-        initial_image = initial_image / per_slice
-    result = ipalm(
-        data.scaled(factors).select(used),
-        model,
-        CoilSmoothness(coil_smoothness(settings, card)),
-        initial_image=(initial_image * per_slice)[used],
-        initial_coils=first_coils[used],
-        settings=IpalmSettings(
-            iterations=settings.iterations,
-            tolerance=settings.tolerance,
-            estimate_coils=coils is None and (initial_coils is None or _has_centre(kspace)),
-            gradient_noise_std=card.gradient_noise_std,
-            symmetric_views=card.symmetric_views,
-        ),
-        generator=torch.Generator().manual_seed(seed),
-        out_of_time=out_of_time,
-        on_iteration=on_iteration,
+        first_image = model.project(combined)
+    if initial_image is not None and maps is not None:
+        first_coils = maps.to(first_coils)
+        directions, given = normalise_coils(first_coils)[0], model.project(initial_image.to(first_image))
+        misfits = [data.gradient_and_value(directions * one)[1] for one in (given, first_image)]
+        first_image = torch.where((misfits[0] < misfits[1])[:, None, None, None], given, first_image)
+    elif phase == "free" and coils is None:
+        first_image, first_coils = phase_to_image(first_image * per_slice, first_coils)
+        first_image = first_image / per_slice
+
+    def solve(data: DataTerm, iterations: int, watch: Callable[[Progress], None] | None) -> IpalmResult:
+        return ipalm(
+            data.scaled(factors).select(used),
+            model,
+            CoilSmoothness(coil_smoothness(settings, card)),
+            initial_image=(first_image * per_slice)[used],
+            initial_coils=first_coils[used],
+            settings=IpalmSettings(
+                iterations=iterations,
+                tolerance=settings.tolerance,
+                estimate_coils=coils is None and (initial_coils is None or _has_centre(kspace)),
+                gradient_noise_std=card.gradient_noise_std,
+                symmetric_views=card.symmetric_views,
+            ),
+            generator=torch.Generator().manual_seed(seed),
+            out_of_time=out_of_time,
+            on_iteration=watch,
+        )
+
+    pilot = trust = None
+    if not isinstance(kspace, KSpace) and isinstance(fourier, NonuniformFourier) and is_repeated(kspace):
+        pilot = solve(data, min(PILOT, settings.iterations), None)
+        first = torch.zeros_like(coil_images)
+        first[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
+        trust = sample_trust(kspace, fourier, first)
+        if trust is not None:
+            data = LeastSquares.of(fourier, kspace.samples, trust)
+    if pilot is not None and Outcome.OUT_OF_TIME in pilot.outcomes:
+        result, trust = pilot, None
+    else:
+        result = solve(data, settings.iterations, on_iteration)
+    collected = _collect(
+        result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase
     )
-    return _collect(result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase)
+    return replace(collected, trust=trust)
 
 
-def _measured(kspace: KSpace | NonuniformKSpace) -> tuple[DataTerm, Tensor]:
-    """Return the data term, and the coil images to start from, complex64 (slice, coil, y, x)."""
+def _measured(
+    kspace: KSpace | NonuniformKSpace,
+) -> tuple[DataTerm, Tensor, SampledFourier | NonuniformFourier]:
+    """Return the data term, coil images to start from, complex64 (slice, coil, y, x), and the transform."""
     if isinstance(kspace, NonuniformKSpace):
         transform = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
-        return LeastSquares.of(transform, kspace.samples), _weighted_adjoint(transform, kspace)
+        return LeastSquares.of(transform, kspace.samples), _weighted_adjoint(transform, kspace), transform
     fourier, samples = SampledFourier.fold(kspace)
-    return DataConsistency(fourier, samples), fourier.adjoint(samples)
+    return DataConsistency(fourier, samples), fourier.adjoint(samples), fourier
 
 
 def _weighted_adjoint(fourier: NonuniformFourier, kspace: NonuniformKSpace) -> Tensor:
@@ -227,24 +257,6 @@ def _weighted_adjoint(fourier: NonuniformFourier, kspace: NonuniformKSpace) -> T
 def _has_centre(kspace: KSpace | NonuniformKSpace) -> bool:
     """Whether the data can tell coils and image apart; trajectories that are not Cartesian can."""
     return isinstance(kspace, NonuniformKSpace) or has_own_calibration(kspace.mask)
-
-
-def _check_maps(coils: Tensor, kspace: KSpace | NonuniformKSpace) -> None:
-    """Refuse maps that cannot belong to these samples."""
-    grid = kspace.shape if isinstance(kspace, NonuniformKSpace) else tuple(kspace.samples.shape[2:])
-    expected = (*kspace.samples.shape[:2], *grid)
-    if tuple(coils.shape) != expected:
-        raise ValueError(
-            f"the given coil maps have shape {tuple(coils.shape)}, the samples {expected}; "
-            "both need (slice, coil, y, x)."
-        )
-    if not bool(torch.isfinite(torch.view_as_real(coils.to(torch.complex64))).all()):
-        raise ValueError("the given coil maps hold infinities or NaNs; give finite maps.")
-
-
-def _check_not_zero(coils: Tensor) -> None:
-    if not bool((coils != 0).flatten(1).any(dim=1).all()):
-        raise ValueError("the given coil maps of a slice are zero everywhere; give maps of every slice.")
 
 
 def _collect(

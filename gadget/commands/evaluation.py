@@ -24,8 +24,9 @@ def evaluate(
         list[Path],
         typer.Argument(
             metavar="SCAN...",
-            help="Fully sampled scans: ISMRMRD .h5, fastMRI .h5, or k-space .npy (coil, ky, kx). For the "
-            "simulated studies: magnitude images, .npz, .npy (image, y, x) or fastMRI .h5.",
+            help="Fully sampled scans: ISMRMRD .h5 (radial and spiral ones, too), fastMRI .h5, or k-space "
+            ".npy (coil, ky, kx). For the simulated studies: magnitude images, .npz, .npy (image, y, x) or "
+            "fastMRI .h5.",
             exists=True,
         ),
     ],
@@ -47,16 +48,19 @@ def evaluate(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="Patterns, or 'parallel' or 'single-coil' for those of the paper. Default: the study's.",
+            help="On the grid: cartesian-4, cartesian-4-swapped, cartesian-4-acl4, radial-45, gaussian-8 "
+            "(together: parallel), random-3, spiral-5. Off it: true-radial-45, true-golden-34, true-spiral-3 "
+            "(together: off-grid). 'single-coil': those of the paper's study. Of radial and spiral scans: "
+            "every-K, one readout in K (default every-3). Default: the study's.",
         ),
     ] = None,
     methods: Annotated[
         str,
         typer.Option(
             metavar="NAME,...",
-            help="Of zero-filled, tv, tv-best, map, map-best, posterior, bart; -best: at the best weight "
-            "(oracle). posterior: mean and standard deviation, by the settings posterior.*; without a time "
-            "limit unless one is set.",
+            help="Of zero-filled, cg-sense, tv, tv-best, map, map-best, posterior, bart; -best: at the best "
+            "weight, cg-sense: at the best number of iterations (oracle). posterior: mean and standard "
+            "deviation, by the settings posterior.*; without a time limit unless one is set.",
         ),
     ] = "zero-filled,tv,map",
     slices: Annotated[
@@ -76,7 +80,10 @@ def evaluate(
     ] = "all",
     reference: Annotated[
         Literal["rss", "truth"],
-        typer.Option(help="rss: of the full samples; truth: the one stored with simulated scans."),
+        typer.Option(
+            help="rss: of the full samples (of radial and spiral scans CG-SENSE of all readouts); truth: the "
+            "one stored with simulated scans."
+        ),
     ] = "rss",
     coil_maps: Annotated[
         Path | None,

@@ -1,11 +1,15 @@
 """``check-config`` and ``prior list | show | verify``: look before you scan."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gadget.commands.options import Group
 from gadget.configs import prior_folders
+
+if TYPE_CHECKING:
+    from gadget.settings import Settings
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME|FOLDER", help="Name of an installed prior, or its folder (./FOLDER).")
@@ -14,16 +18,51 @@ Name = Annotated[
 
 def check_config(
     file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Settings to check.", exists=True)],
+    scan: Annotated[
+        Path | None,
+        typer.Option(
+            "--for",
+            metavar="SCAN.h5",
+            help="Also say which of the file's rules fits this recorded scan, and why the others do not.",
+            exists=True,
+        ),
+    ] = None,
+    group: Group = "dataset",
 ) -> None:
-    """Check a settings file: every fault is named at once, and the prior is looked up and verified."""
+    """Check a settings file: every fault is named at once, and each prior is looked up and verified.
+
+    Of the scan's header only numbers are printed; `inspect --patient` shows its texts.
+    """
     from gadget.prior_faults import prior_faults_as_settings_faults
-    from gadget.settings import load_settings
+    from gadget.settings import load_settings, with_rule
     from reconlib.priors.library import find_prior, verify_prior
 
     settings = load_settings(file)
-    with prior_faults_as_settings_faults():
-        verify_prior(find_prior(settings.prior, prior_folders()))
-    typer.echo(f"{file}: good (prior {settings.prior})")
+    names = [settings.prior, *(with_rule(settings, rule).prior for rule in settings.rules)]
+    priors = list(dict.fromkeys(names))
+    for name in priors:
+        with prior_faults_as_settings_faults():
+            verify_prior(find_prior(name, prior_folders()))
+    typer.echo(f"{file}: good (prior{'s' * (len(priors) > 1)} {', '.join(priors)})")
+    if scan is not None:
+        _say_which_rule_fits(settings, scan, group)
+
+
+def _say_which_rule_fits(settings: "Settings", scan: Path, group: str) -> None:
+    from gadget.protocol_rules import facts_of_scan, judged
+    from gadget.scan_file import read_scan
+    from gadget.settings import with_rule
+
+    verdicts = judged(settings.rules, facts_of_scan(read_scan(scan, group)))
+    chosen = next((verdict.rule for verdict in verdicts if verdict.fits), None)
+    if chosen is None:
+        reason = "none of its rules fits" if verdicts else "it has no rules"
+        typer.echo(f"{scan}: {reason}, prior {settings.prior}")
+    else:
+        typer.echo(f"{scan}: rule {chosen.name}, prior {with_rule(settings, chosen).prior}")
+    for verdict in verdicts:
+        what = "; ".join(verdict.failed) or ("fits" if verdict.rule is chosen else "fits, but comes later")
+        typer.echo(f"  {verdict.rule.name}: {what}")
 
 
 def list_priors() -> None:

@@ -1,8 +1,9 @@
 """Options that several commands share, and the settings they add up to."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -10,12 +11,18 @@ from gadget.checked_settings import parse_override
 from gadget.errors import FileError, SettingsError
 from gadget.settings import Settings, load_settings
 
+if TYPE_CHECKING:
+    from gadget.settings_source import SettingsSource
+
 LABELLED = 3
 """Exit code: done, but at least one image is a fallback, all zero, or was stopped by its time limit, or its
 uncertainty is missing."""
 
 Scan = Annotated[
-    Path, typer.Argument(metavar="SCAN.h5", help="Recorded scan, ISMRMRD HDF5. It is only read.", exists=True)
+    Path,
+    typer.Argument(
+        metavar="SCAN.h5", help="Recorded scan: ISMRMRD HDF5, or a stream file. It is only read.", exists=True
+    ),
 ]
 Out = Annotated[Path, typer.Argument(metavar="OUT.h5", help="Image file to write, ISMRMRD HDF5.")]
 Group = Annotated[str, typer.Option(help="HDF5 group that holds the scan.")]
@@ -24,21 +31,39 @@ Png = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Also write a PNG picture of each image to this folder, and one of its uncertainty.",
+        help="Also write pictures to this folder: each image, its uncertainty, and where it is unusual.",
     ),
 ]
 Config = Annotated[
     Path | None,
-    typer.Option(metavar="FILE.yaml", help="Settings; see config/recon/default.yaml. Default: none needed."),
+    typer.Option(
+        metavar="FILE.yaml",
+        help="Settings; config/recon/default.yaml documents every key. Default: none needed.",
+    ),
+]
+Configs = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Folder of settings (NAME.yaml) that clients may ask for by name, besides the shipped ones.",
+        exists=True,
+        file_okay=False,
+    ),
 ]
 PriorName = Annotated[
     str | None,
-    typer.Option("--prior", metavar="NAME|FOLDER|tv", help="Learned prior, or total variation (tv)."),
+    typer.Option(
+        "--prior",
+        metavar="NAME|FOLDER|tv",
+        help="Prior: a name that 'prior list' shows, a folder (./FOLDER), or tv: total variation.",
+    ),
 ]
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change a setting, e.g. solver.iterations=50. Repeatable."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Set one key of the settings, e.g. solver.iterations=50. Repeatable.",
     ),
 ]
 Device = Annotated[Literal["auto", "cpu", "cuda"] | None, typer.Option(help="Where to compute.")]
@@ -75,6 +100,31 @@ def settings_of(
         The file is good, what the command line changes is not.
     """
     load_settings(config)
+    overrides = overrides_of(
+        prior=prior, set_=set_, device=device, seed=seed, posterior=posterior, no_posterior=no_posterior
+    )
+    try:
+        return load_settings(config, overrides)
+    except SettingsError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def overrides_of(
+    *,
+    prior: str | None,
+    set_: list[str] | None,
+    device: str | None,
+    seed: int | None,
+    posterior: str | None,
+    no_posterior: bool,
+) -> list[tuple[str, Any]]:
+    """Return what the command line sets, the options of their own after --set.
+
+    Raises
+    ------
+    typer.BadParameter
+        What the command line sets is faulty by itself.
+    """
     chosen: dict[str, Any] = {"prior": prior, "device": device, "seed": seed}
     own = [(key, value) for key, value in chosen.items() if value is not None]
     if posterior is not None and no_posterior:
@@ -84,9 +134,40 @@ def settings_of(
     if no_posterior:
         own.append(("posterior.enabled", False))
     try:
-        return load_settings(config, [*(parse_override(text, Settings) for text in set_ or ()), *own])
+        return [*(parse_override(text, Settings) for text in set_ or ()), *own]
     except SettingsError as error:
         raise typer.BadParameter(str(error)) from error
+
+
+def settings_source_of(
+    config: Path | None,
+    configs: Path | None,
+    *,
+    prior: str | None = None,
+    set_: list[str] | None = None,
+    device: str | None = None,
+    seed: int | None = None,
+    posterior: str | None = None,
+    no_posterior: bool = False,
+    check: Callable[[Settings], None] = lambda _settings: None,
+) -> "SettingsSource":
+    """Put settings together as :func:`settings_of` does, for scans that come one after another.
+
+    Raises as that does.
+    """
+    from gadget.config_names import ConfigNames
+    from gadget.settings_source import SettingsSource
+
+    chosen: dict[str, Any] = {
+        "prior": prior,
+        "set_": set_,
+        "device": device,
+        "seed": seed,
+        "posterior": posterior,
+        "no_posterior": no_posterior,
+    }
+    settings_of(config, **chosen)
+    return SettingsSource(config, overrides_of(**chosen), configs=ConfigNames(configs), check=check)
 
 
 def _seconds(text: str) -> float:

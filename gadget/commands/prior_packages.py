@@ -58,7 +58,8 @@ def install(
 
     with prior_faults_as_settings_faults():
         folder, card = install_prior(archive, into or user_prior_folder(), replace=replace)
-    typer.echo(f"{folder}: prior {card.name} {card.version}; use it with --prior {card.name}")
+    use = card.name if into is None else folder
+    typer.echo(f"{folder}: prior {card.name} {card.version}; use it with --prior {use}")
 
 
 @prior_app.command("import-published")

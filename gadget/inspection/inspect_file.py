@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,16 +21,17 @@ from gadget.inspection.groups import file_groups
 from gadget.inspection.header import patient_of, scan_header, system_of
 from gadget.inspection.outcome import DryRun
 from gadget.inspection.readouts import COMPRESSED, ReadoutTally, kinds_of
+from gadget.inspection.recordings import GroupRecording, Recording, StreamRecording
 from gadget.inspection.sampling import EncodingSampling, SamplingTally
 from gadget.inspection.trajectories import TrajectoryTally
 from gadget.scan.coil_identity import identify
 from gadget.scan.header import ScanDescription, Space
 from gadget.scan.readout_kinds import ReadoutKind
-from gadget.scan_file import ReadoutBlock, header_text, open_scan, read_readouts, read_waveforms
+from gadget.scan_file import DEFAULT_GROUP, ReadoutBlock, count_readouts, open_scan, refuse_group_of_stream
 from gadget.scan_groups import scan_group
+from gadget.spool.stream_file import is_stream
 from gadget.wire.messages import Acquisition
 
-DEFAULT_GROUP = "dataset"
 EXAMPLES = 3
 """Faults of one kind that are told one by one."""
 
@@ -73,15 +73,28 @@ class Inspector:
         FileError
             The file cannot be opened, is no HDF5 file, or has no group of this name.
         """
+        if is_stream(self.path):
+            refuse_group_of_stream(self.path, group or DEFAULT_GROUP)
+            n_readouts = count_readouts(self.path)
+            the_only = FileGroup(name=DEFAULT_GROUP, kind="scan", holds="a stream", n_readouts=n_readouts)
+            return self._inspected(
+                StreamRecording(self.path),
+                (the_only,),
+                DEFAULT_GROUP,
+                with_patient=with_patient,
+                on_readouts=on_readouts,
+            )
         with open_scan(self.path) as file:
             groups = file_groups(file)
             name = _chosen(groups) if group is None else group.strip("/")
-            folder = None if name is None else scan_group(file, self.path, name)
-            return self._inspected(folder, groups, name, with_patient=with_patient, on_readouts=on_readouts)
+            recording = None if name is None else GroupRecording(scan_group(file, self.path, name), self.path)
+            return self._inspected(
+                recording, groups, name, with_patient=with_patient, on_readouts=on_readouts
+            )
 
     def _inspected(
         self,
-        folder: h5py.Group | None,
+        recording: Recording | None,
         groups: tuple[FileGroup, ...],
         name: str | None,
         *,
@@ -89,10 +102,10 @@ class Inspector:
         on_readouts: Callable[[int, int], None],
     ) -> Inspection:
         text = description = None
-        if folder is None:
+        if recording is None:
             self._faults.append("The file has no group with readouts or with an XML header.")
         else:
-            text, description = self._header(folder)
+            text, description = self._header(recording)
         encodings = () if description is None else description.encodings
         readouts, coils = ReadoutTally(), CoilTally()
         sampling, trajectory = SamplingTally(encodings), TrajectoryTally()
@@ -100,7 +113,7 @@ class Inspector:
         n_readouts = next((one.n_readouts for one in groups if one.name == name), 0)
         first = None
         try:
-            for block in read_readouts(folder, self.path) if folder is not None else ():
+            for block in recording.readouts() if recording is not None else ():
                 kinds = kinds_of(block.headers["flags"])
                 readouts.add(block.headers, kinds)
                 sampling.add(block.headers, kinds)
@@ -116,7 +129,9 @@ class Inspector:
         except (FileError, ScanError) as error:
             self._broken(error)
             dry_run.refuse(str(error))
-        waveforms = () if folder is None else self._waveforms(folder)
+        waveforms = () if recording is None else self._waveforms(recording)
+        if recording is not None and (broken_off := recording.broken_off()):
+            self._broken(FileError(broken_off))
         self._note_readouts(readouts, sampling, coils, description)
         self.sampling, self.trajectory_points = sampling.encodings, trajectory.points()
         names = _coil_names(first, description)
@@ -143,9 +158,9 @@ class Inspector:
             patient=patient_of(text) if with_patient and text is not None else None,
         )
 
-    def _header(self, folder: h5py.Group) -> tuple[str | None, ScanDescription | None]:
+    def _header(self, recording: Recording) -> tuple[str | None, ScanDescription | None]:
         try:
-            text = header_text(folder, self.path)
+            text = recording.header()
         except (FileError, ScanError) as error:
             self._broken(error)
             return None, None
@@ -173,10 +188,10 @@ class Inspector:
                 if self._similar["readouts do not fit their headers"] <= EXAMPLES:
                     self._faults.append(str(error))
 
-    def _waveforms(self, folder: h5py.Group) -> tuple[WaveformGroup, ...]:
+    def _waveforms(self, recording: Recording) -> tuple[WaveformGroup, ...]:
         found: dict[tuple[int, int, float], list[int]] = {}
         try:
-            for waveform in read_waveforms(folder, self.path):
+            for waveform in recording.waveforms():
                 header = waveform.header
                 key = (
                     int(header["waveform_id"]),

@@ -144,6 +144,7 @@ class ScanDescription:
     """Identifier of another measurement by kind of dependency ('Noise', 'SenMap', ...)."""
     echo_times_ms: tuple[float, ...] = ()
     repetition_times_ms: tuple[float, ...] = ()
+    inversion_times_ms: tuple[float, ...] = ()
     reference_lines: tuple[int | None, int | None] = (None, None)
     """Lines of an embedded calibration along the two phase-encoding directions, as Siemens' converter has
     them (``EmbeddedRefLinesE1`` and ``E2`` of the user parameters); None where the header does not say."""
@@ -207,6 +208,7 @@ def parse_scan_header(text: str) -> ScanDescription:
         dependencies=_dependencies(measurement),
         echo_times_ms=numbers(sequence, "TE"),
         repetition_times_ms=numbers(sequence, "TR"),
+        inversion_times_ms=numbers(sequence, "TI"),
         reference_lines=(user.get("EmbeddedRefLinesE1"), user.get("EmbeddedRefLinesE2")),
     )
 

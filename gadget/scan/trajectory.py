@@ -35,11 +35,14 @@ from gadget.scan.trajectory_units import (
 )
 from gadget.wire.messages import Acquisition
 from reconlib.trajectories.radial import SpokeGeometry, SpokeShift, spoke_geometry
+from reconlib.trajectories.spoke_phase import spoke_phases
 from reconlib.trajectories.spoke_shift import estimate_shift
 
 SMALLEST_COVERAGE = 0.04
 SMALLEST_SHIFT = 0.02
 """Shifts of spokes below this, in samples, are left alone."""
+SMALLEST_PHASE = 0.02
+"""Phases of spokes whose root mean square is below this, in rad, are left alone."""
 
 
 class TooFewReadouts(ScanError):
@@ -198,6 +201,32 @@ def shifted(trajectory: SliceTrajectory, shift: SpokeShift) -> SliceTrajectory:
     stated = trajectory.stated + moved
     points, kept, _ = within_the_edge(stated, trajectory.grid)
     return replace(trajectory, points=points, stated=stated, kept=trajectory.kept & kept)
+
+
+def phases_of(
+    trajectory: SliceTrajectory, samples: NDArray[np.complexfloating]
+) -> tuple[NDArray[np.float64] | None, str | None]:
+    """Find the phases that radial spokes have of their own, from samples (coil, readout, sample).
+
+    See :mod:`reconlib.trajectories.spoke_phase`.
+
+    Returns
+    -------
+    phases, note
+        In rad, (readout,), and what was found; None and None for readouts that are no full spokes, and where
+        the root mean square is below 0.02 rad.
+    """
+    geometry = trajectory.geometry()
+    if geometry is None:
+        return None, None
+    phases = spoke_phases(samples, geometry)
+    spread = float(np.sqrt(np.square(phases).mean()))
+    if spread < SMALLEST_PHASE:
+        return None, None
+    return phases, (
+        f"phases of spokes corrected where they cross: {spread:.2f} rad (root mean square), at most "
+        f"{float(np.abs(phases).max()):.2f} rad"
+    )
 
 
 def _checked_samples(readouts: Sequence[Acquisition]) -> int:

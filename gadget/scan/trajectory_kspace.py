@@ -6,6 +6,8 @@ The rules, beyond those on trajectories (:mod:`gadget.scan.trajectory`) and coil
 * **Once per scan**: the units of the trajectories, found from the first image of an encoding; the shift of
   radial spokes by gradient delays, found from the first image of an encoding in each orientation, from
   whitened samples (of a stack those of its central partition).
+* **Phases of radial spokes** that eddy currents and drift leave are found and corrected in each image (of a
+  stack from its central partition), where delays are corrected.
 * **Units of the samples**: those of a Cartesian scan of the encoded field of view, so that one that is
   recorded with trajectories gives the image that it gives without. As A has the scale of the unitary
   transform on its own grid, samples (and their noise) are multiplied by the root of the ratio of the areas,
@@ -38,7 +40,7 @@ from gadget.scan.noise_level import noise_level
 from gadget.scan.open_slice import SliceKey
 from gadget.scan.open_trajectory import by_partition, common_dwell, in_order, middle_header
 from gadget.scan.receiver import Receiver
-from gadget.scan.trajectory import SliceTrajectory, delays_of, shifted, slice_trajectory
+from gadget.scan.trajectory import SliceTrajectory, delays_of, phases_of, shifted, slice_trajectory
 from gadget.scan.trajectory_choice import TrajectoryChoice
 from gadget.scan.trajectory_grid import TrajectoryGrid
 from gadget.scan.trajectory_margin import with_margin
@@ -122,6 +124,7 @@ class TrajectoryKSpace:
         )
         header = middle_header(partitions[len(partitions) // 2])
         trajectory, delay_notes = self._corrected(trajectory, samples, encoding, header)
+        samples, phase_notes = self._in_phase(trajectory, samples)
         grid = with_margin(trajectory.grid, trajectory.points[trajectory.kept])
         samples, coil_map = self._receiver.compressed((encoding.index, group.key.slice), samples, coil_map)
         context = self._context(
@@ -132,7 +135,7 @@ class TrajectoryKSpace:
             n_partitions=len(partitions),
             n_coils=samples.shape[0],
             is_prewhitened=coil_map.is_white,
-            notes=(*delay_notes, *coil_map.notes, *noise_notes),
+            notes=(*delay_notes, *phase_notes, *coil_map.notes, *noise_notes),
         )
         return tuple(self._made(group, context, trajectory, grid, samples, noise_std))
 
@@ -174,6 +177,18 @@ class TrajectoryKSpace:
         if shift is not None:
             trajectory = shifted(trajectory, shift)
         return trajectory, (note,) if note else ()
+
+    def _in_phase(
+        self, trajectory: SliceTrajectory, samples: NDArray[np.complex64]
+    ) -> tuple[NDArray[np.complex64], tuple[str, ...]]:
+        """Turn samples (coil, partition, readout, sample) by the phases that spokes have of their own."""
+        if not self._choice.delay_correction:
+            return samples, ()
+        phases, note = phases_of(trajectory, samples[:, samples.shape[1] // 2])
+        if phases is None or note is None:
+            return samples, ()
+        turn = np.exp(-1j * phases).astype(np.complex64)
+        return samples * turn[:, None], (note,)
 
     def _context(
         self,

@@ -88,6 +88,12 @@ _KINDS: dict[type, Kind] = {
     AcquisitionBucket: Kind.DATA,
 }
 
+
+def is_data(message: Message) -> bool:
+    """Whether a message is one of the data that a scan, or its images, consist of."""
+    return _KINDS.get(type(message)) is Kind.DATA
+
+
 _START = {End.SCAN_SENDER: State.START, End.ANSWERER: State.ANSWERING}
 
 TRANSITIONS: dict[tuple[End, Dialect], dict[State, dict[Kind, State]]] = {

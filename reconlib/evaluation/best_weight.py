@@ -83,7 +83,7 @@ def best_of_newton_steps(bart: Bart, fewest: int = 5, most: int = 14) -> Method:
         reference = case.reference
         tried: dict[int, tuple[float, MethodImage]] = {}
         for steps in range(fewest, most + 1):
-            found = bart.nlinv(case.kspace.samples, steps)
+            found = bart.nlinv(case.on_grid.samples, steps)
             quality = float(psnr_after_scale_fit(found.image, reference))
             falls = bool(tried) and quality < tried[steps - 1][0]
             tried[steps] = (
@@ -107,7 +107,7 @@ def espirit_with(bart: Bart, regulariser: str) -> Method:
         def with_factor(factor: float) -> Method:
             def method(case: Case) -> MethodImage:
                 weight = 0.01 * factor
-                result = bart.pics(case.kspace.samples, maps, regulariser.format(f"{weight:g}"))
+                result = bart.pics(case.on_grid.samples, maps, regulariser.format(f"{weight:g}"))
                 return MethodImage(image=result.image, coils=result.coils, facts={"weight": weight})
 
             return method
@@ -116,7 +116,7 @@ def espirit_with(bart: Bart, regulariser: str) -> Method:
 
     def method(case: Case) -> MethodImage:
         given = case.scan.coils
-        maps = bart.espirit_maps(case.kspace.samples) if given is None else given
+        maps = bart.espirit_maps(case.on_grid.samples) if given is None else given
         return at_best_weight(method_with(maps))(case)
 
     return method

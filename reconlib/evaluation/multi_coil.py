@@ -3,13 +3,17 @@
 As in :mod:`.single_coil` the images are cut to what was measured and noise well above their own is added;
 coils and phase are smooth, but for patches of rough phase (:mod:`reconlib.simulation.scan`). What a method
 reaches shows how it compares with others, and how honest its standard deviations are, not how good it is on a
-scanner.
+scanner. For samples off the grid image, coils and phase are drawn on twice as many pixels along each axis.
 """
+
+from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from reconlib.evaluation.band_limit import cut_to_measured, own_noise_std
+from reconlib.evaluation.off_grid import finer_magnitude
 from reconlib.evaluation.single_coil import refuse_other_than_magnitude, seed_of
 from reconlib.evaluation.study import FullScan
 from reconlib.simulation.scan import scan_from_image
@@ -40,18 +44,16 @@ def multi_coil_scan(
     n_y, n_x = object_.shape[-2:]
     pixel_mm = LONGER_SIDE_MM / max(n_y, n_x)
     seed = seed_of(object_) % 2**48
-    scan = scan_from_image(
-        object_[0, 0].numpy(),
-        ScanSettings(
-            matrix=(n_y, n_x),
-            fov_mm=(n_y * pixel_mm, n_x * pixel_mm),
-            n_coils=n_coils,
-            pattern="full",
-            noise=share,
-            seed=seed,
-            noise_seed=seed,
-        ),
+    settings = ScanSettings(
+        matrix=(n_y, n_x),
+        fov_mm=(n_y * pixel_mm, n_x * pixel_mm),
+        n_coils=n_coils,
+        pattern="full",
+        noise=share,
+        seed=seed,
+        noise_seed=seed,
     )
+    scan = scan_from_image(object_[0, 0].numpy(), settings)
     cut = f", cut from {image.shape[-2]} x {image.shape[-1]} to {n_y} x {n_x}"
     return FullScan(
         name=name,
@@ -60,4 +62,14 @@ def multi_coil_scan(
         noise_source=f"added, {share:.4f} of the maximum (the image's own is about {own:.4f})"
         f"{cut if object_.shape != image.shape else ''}; {n_coils} simulated coils",
         reference=scan.truth.abs().to(torch.float32),
+        fine_images=partial(_fine_coil_images, object_, settings),
+        added_noise_std=scan.kspace.noise_std,
     )
+
+
+def _fine_coil_images(image: Tensor, settings: ScanSettings) -> Tensor:
+    """Return noise-free coil images on twice as many pixels: the same coils and phase, drawn that finely."""
+    fine = finer_magnitude(image)
+    n_y, n_x = fine.shape[-2:]
+    scan = scan_from_image(fine[0, 0].numpy(), replace(settings, matrix=(n_y, n_x)))
+    return scan.truth * scan.coils

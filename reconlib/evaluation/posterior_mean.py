@@ -49,12 +49,12 @@ def posterior_mean(
             out_of_time=start_clock(),
             on_step=on_step,
         )
-        image, std = posterior.mean.abs().cpu(), posterior.std.cpu()
+        image, std = (case.in_view(part).cpu() for part in (posterior.mean.abs(), posterior.std))
         if not bool((torch.isfinite(image) & torch.isfinite(std)).all()):
             raise MethodError(f"no posterior mean: {posterior.outcomes[0].value}")
         return MethodImage(
             image=image,
-            coils=result.coils.cpu(),
+            coils=case.in_view(result.coils).cpu(),
             std=std,
             std_factor=posterior.std_factor,
             facts={

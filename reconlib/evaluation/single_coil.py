@@ -6,11 +6,13 @@ with other methods on the same samples, not how good it is on a scanner.
 """
 
 import hashlib
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from reconlib.evaluation.band_limit import cut_to_measured, own_noise_std
+from reconlib.evaluation.off_grid import finer
 from reconlib.evaluation.study import FullScan
 from reconlib.operators.fourier import fft2c
 
@@ -36,15 +38,18 @@ def single_coil_scan(name: str, image: Tensor, *, noise_factor: float | int = 2.
     generator = torch.Generator().manual_seed(seed_of(truth))
     noise = std * torch.complex(*torch.randn(2, *truth.shape, generator=generator))
     cut = f"cut from {image.shape[-2]} x {image.shape[-1]} to {truth.shape[-2]} x {truth.shape[-1]}, "
+    kspace = fft2c(truth.to(torch.complex64))
     times = f"{std / own:.1f} times" if own > 0 else "many times"
     return FullScan(
         name=name,
-        samples=fft2c(truth.to(torch.complex64)) + noise,
+        samples=kspace + noise,
         noise_std=std,
         noise_source=f"added, {times} the image's own (about {own / float(truth.max()):.4f} of its maximum); "
         f"{cut if truth.shape != image.shape else ''}one coil of sensitivity 1",
         reference=truth,
         coils=torch.ones_like(truth, dtype=torch.complex64),
+        fine_images=partial(finer, kspace),
+        added_noise_std=std,
     )
 
 

@@ -1,8 +1,8 @@
 """Compare methods on fully sampled scans from which samples are left out.
 
-A :class:`Case` is one slice and one pattern. A :data:`Method` turns it into an image; :func:`measure` puts
-numbers beside that. A method that does not need the reference must not look at it; those that do are in
-:mod:`.best_weight`.
+A :class:`Case` is one slice and one pattern, on the grid or off it (:mod:`.off_grid`). A :data:`Method` turns
+it into an image; :func:`measure` puts numbers beside that. A method that does not need the reference must not
+look at it; those that do are in :mod:`.best_weight` and :mod:`.cg_sense`.
 """
 
 import time
@@ -16,7 +16,7 @@ from reconlib.evaluation.coverage import pixel_errors, uncertainty_measures
 from reconlib.evaluation.metrics import fit_scale, nmse, psnr, ssim
 from reconlib.evaluation.null_space import null_space_residual
 from reconlib.joint.outcome import Outcome
-from reconlib.kspace import KSpace
+from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import ifft2c
 from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.library import Prior
@@ -43,7 +43,7 @@ class FullScan:
 
     name: str
     samples: Tensor
-    """complex64 (1, coil, ky, kx)"""
+    """complex64 (1, coil, ky, kx); of a scan that was measured off the grid: those of its gridded images."""
     noise_std: float
     """Per real component of the samples."""
     noise_source: str
@@ -54,6 +54,11 @@ class FullScan:
     """Of the reference's own noise, in its units; the root sum of squares has that of the samples."""
     coils: Tensor | None = None
     """complex64 (1, coil, y, x), given maps that stay fixed."""
+    fine_images: Callable[[], Tensor] | None = None
+    """Makes coil images, complex64 (1, coil, 2 y, 2 x), without the noise that was added: what samples off
+    the grid are measured of. None: the interpolated images of ``samples``."""
+    added_noise_std: float = 0.0
+    """Of the noise that ``fine_images`` lack, per real component of ``samples``."""
 
     @property
     def matrix(self) -> tuple[int, int]:
@@ -72,13 +77,57 @@ class Case:
 
     scan: FullScan
     pattern: str
-    mask: Tensor
-    """bool (1, 1, ky, kx)"""
+    mask: Tensor | None = None
+    """bool (1, 1, ky, kx): which samples of the scan were measured; None off the grid."""
+    at_points: NonuniformKSpace | None = None
+    """What was measured off the grid; its images may be wider than the reference."""
+
+    def __post_init__(self) -> None:
+        if (self.mask is None) == (self.at_points is None):
+            raise ValueError(
+                f"{self.scan.name}, {self.pattern}: a case has a mask, or samples off the grid, and not both."
+            )
 
     @property
-    def kspace(self) -> KSpace:
+    def kspace(self) -> KSpace | NonuniformKSpace:
         """What a scanner with this pattern would have measured."""
+        if self.at_points is not None:
+            return self.at_points
+        return self.on_grid
+
+    @property
+    def on_grid(self) -> KSpace:
+        """The same, for methods that know the grid only.
+
+        Raises
+        ------
+        MethodError
+            The samples lie off the grid.
+        """
+        if self.mask is None:
+            raise MethodError("this method reconstructs samples on the grid only")
         return KSpace(samples=self.scan.samples * self.mask, mask=self.mask, noise_std=self.scan.noise_std)
+
+    @property
+    def cells(self) -> Tensor:
+        """The mask, or which cells of the grid have a sample in them: bool (1, 1, ky, kx)."""
+        if self.mask is not None:
+            return self.mask
+        n_y, n_x = self.scan.matrix
+        cells = torch.zeros(1, 1, n_y, n_x, dtype=torch.bool)
+        if self.at_points is not None:
+            y, x = (
+                ((axis * n).round().long() + n // 2).clamp(0, n - 1)
+                for axis, n in zip(self.at_points.trajectory[0].T, (n_y, n_x), strict=True)
+            )
+            cells[0, 0, y, x] = True
+        return cells
+
+    def in_view(self, image: Tensor) -> Tensor:
+        """Return the middle (..., y, x) of an image or maps, as large as the reference."""
+        for axis, n in zip((-2, -1), self.scan.matrix, strict=True):
+            image = image.narrow(axis, image.shape[axis] // 2 - n // 2, n)
+        return image
 
     @property
     def reference(self) -> Tensor:
@@ -139,8 +188,8 @@ def run_method(method: Method, case: Case) -> tuple[MethodImage, dict[str, float
 
 
 def zero_filling(case: Case) -> MethodImage:
-    """Root-sum-of-squares of the zero-filled coil images."""
-    return MethodImage(image=zero_filled(case.kspace))
+    """Root-sum-of-squares of the zero-filled coil images; off the grid of those of the weighted adjoint."""
+    return MethodImage(image=case.in_view(zero_filled(case.kspace)))
 
 
 def reconstruct_case(
@@ -151,7 +200,7 @@ def reconstruct_case(
     seed: int = 0,
     device: torch.device = CPU,
     on_iteration: Callable[[Progress], None] | None = None,
-) -> tuple[KSpace, Reconstruction]:
+) -> tuple[KSpace | NonuniformKSpace, Reconstruction]:
     """Return what was measured, on the device, and its reconstruction; the prior is on the device."""
     given = case.scan.coils
     kspace = case.kspace.to(device)
@@ -192,9 +241,10 @@ def joint(
         }
         if result.outcomes[0] not in (Outcome.OUT_OF_ITERATIONS, Outcome.CONVERGED):
             facts["outcome"] = result.outcomes[0].value
-        image = result.image.abs().cpu()
+        seen_image = case.in_view(result.image)
+        image = seen_image.abs().cpu()
         if prior.card.architecture.kind != "total-variation":
-            real_part = result.image.real
+            real_part = seen_image.real
             seen = real_part if prior.card.input.values == "signed" else real_part.abs()
             reference = case.reference / fit_scale(image, case.reference).to(case.reference.dtype)
             facts["R per pixel"] = energy_per_pixel(prior, seen * result.scale[0])
@@ -203,7 +253,7 @@ def joint(
             facts["typical"] = found.word
             if found.among_validation_images is not None:
                 facts["R among validation images"] = "yes" if found.among_validation_images else "no"
-        return MethodImage(image=image, coils=result.coils.cpu(), facts=facts)
+        return MethodImage(image=image, coils=case.in_view(result.coils).cpu(), facts=facts)
 
     return method
 

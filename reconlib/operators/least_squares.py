@@ -5,6 +5,9 @@ r"""The data term of linear samples through its normal equations, whatever the t
     \nabla f = A^H A w - b, \quad b = A^H z, \qquad
     f(w) = \tfrac12 \mathrm{Re} \langle w, \nabla f - b \rangle + \tfrac12 \|z\|^2
 
+Samples that are not all trusted alike (:mod:`~reconlib.joint.sample_trust`) are multiplied, and so is A, by
+the root of their trust.
+
 A^H A is computed in the cheapest way (:func:`~reconlib.operators.toeplitz.normal_operator`) and b once, by
 the transform that A^H A belongs to: for the convolution, which is exact, one in double precision.
 
@@ -43,9 +46,11 @@ class LeastSquares:
     """float32 (slice, 1, y, x): what the FFT of a gradient is multiplied with, about the inverse of A^H A."""
 
     @staticmethod
-    def of(fourier: NonuniformFourier, samples: Tensor) -> "LeastSquares":
-        """Fold samples (slice, coil, point) into what the iterations need."""
-        operator = normal_operator(fourier)
+    def of(fourier: NonuniformFourier, samples: Tensor, trust: Tensor | None = None) -> "LeastSquares":
+        """Fold samples (slice, coil, point) and their trust (slice, point) into what iterations need."""
+        operator = normal_operator(fourier, trust)
+        half_data_norm = half_square(samples if trust is None else samples * trust[:, None].sqrt())
+        samples = samples if trust is None else samples * trust[:, None]
         if isinstance(operator, NonuniformFourier):
             backprojection = fourier.adjoint(samples)
         else:
@@ -59,7 +64,7 @@ class LeastSquares:
         return LeastSquares(
             operator,
             backprojection.to(samples.dtype),
-            half_square(samples),
+            half_data_norm,
             largest,
             1 / density.clamp(1.0, max(largest, 1.0)),
         )

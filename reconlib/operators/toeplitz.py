@@ -60,14 +60,22 @@ class ToeplitzNormal:
     """The trajectory of each slice; None where all slices of any batch have the only one."""
 
     @staticmethod
-    def of(fourier: NonuniformFourier) -> "ToeplitzNormal":
-        """Compute the kernels of a transform's trajectories."""
+    def of(fourier: NonuniformFourier, trust: Tensor | None = None) -> "ToeplitzNormal":
+        """Compute the kernels of a transform's trajectories.
+
+        With ``trust`` p, (slice, point), of A^H P A: one kernel for each slice.
+        """
         device, dtype = fourier.points.device, fourier.dtype
         twists = [_twist(n).to(device=device, dtype=dtype) for n in fourier.shape]
+        weights: list[Tensor | None] = [None] * len(fourier.points)
+        points, which = list(fourier.points), fourier.which
+        if trust is not None:
+            weights, which = list(trust), tuple(range(len(trust)))
+            points = [points[row] for row in fourier.which or (0,) * len(trust)]
         return ToeplitzNormal(
-            tuple(_kernel(points, fourier.shape).to(dtype) for points in fourier.points),
+            tuple(_kernel(*pair, fourier.shape).to(dtype) for pair in zip(points, weights, strict=True)),
             (twists[0], twists[1]),
-            fourier.which,
+            which,
         )
 
     def normal(self, coil_images: Tensor, /) -> Tensor:
@@ -90,14 +98,19 @@ class ToeplitzNormal:
         return self.kernels[0 if self.which is None else self.which[row]]
 
 
-def normal_operator(fourier: NonuniformFourier) -> NonuniformFourier | ToeplitzNormal:
+def normal_operator(
+    fourier: NonuniformFourier, trust: Tensor | None = None
+) -> NonuniformFourier | ToeplitzNormal:
     """Return what computes A^H A in the least time: the convolution, or the transform and its adjoint.
 
     On a CPU the convolution's cost goes with the pixels only. The pair's is 0.7 to 0.9 of that for few points
     and grows; an iteration of the joint solver needs four convolutions, or two pairs and two transforms
     one way. The two meet at about one point for :data:`PIXELS_PER_POINT` pixels
-    (``tests/benchmarks/test_speed_of_nufft.py``). Elsewhere it is always the convolution.
+    (``tests/benchmarks/test_speed_of_nufft.py``). Elsewhere, and with ``trust`` (slice, point), it is always
+    the convolution.
     """
+    if trust is not None:
+        return ToeplitzNormal.of(fourier, trust)
     n_points = fourier.points.shape[1]
     few = n_points * PIXELS_PER_POINT < math.prod(fourier.shape)
     return fourier if few and fourier.points.device.type == "cpu" else ToeplitzNormal.of(fourier)
@@ -150,12 +163,16 @@ def _filter(lines: Tensor, spectrum: Tensor) -> Tensor:
     return filtered
 
 
-def _kernel(points: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Transform of K on the doubled grid, split as in :class:`ToeplitzNormal`; (2, 2, x, y), complex128."""
+def _kernel(points: Tensor, weights: Tensor | None, shape: tuple[int, int]) -> Tensor:
+    """Transform of K on the doubled grid, split as in :class:`ToeplitzNormal`; (2, 2, x, y), complex128.
+
+    ``weights`` (point,) multiply the points' parts of K; None: 1.
+    """
     doubled = (2 * shape[0], 2 * shape[1])
     fourier = NonuniformFourier.plan(points[None], doubled, eps=KERNEL_EPS, dtype=torch.complex128)
-    ones = torch.ones(1, 1, len(points), dtype=torch.complex128, device=points.device)
-    kernel = fourier.adjoint(ones)[0, 0] * (2 / math.sqrt(math.prod(shape)))
+    ones = torch.ones(len(points), device=points.device)
+    given = (ones if weights is None else weights).to(torch.complex128)
+    kernel = fourier.adjoint(given[None, None])[0, 0] * (2 / math.sqrt(math.prod(shape)))
     # imaginary parts come from the shifts of -n alone, which have no partner and never occur
     spectrum = torch.fft.fft2(torch.fft.ifftshift(kernel), norm="forward").real
     parts = [torch.stack([spectrum[y::2, x::2].T for x in (0, 1)]) for y in (0, 1)]

@@ -261,13 +261,13 @@ def _normal(fourier: SampledFourier | LeastSquares, coil_images: Tensor, slices:
 
 
 def _measured(
-    kspace: KSpace | NonuniformKSpace, directions: Tensor, scale: Tensor, rows: Tensor
+    kspace: KSpace | NonuniformKSpace, trust: Tensor | None, directions: Tensor, scale: Tensor, rows: Tensor
 ) -> tuple[SampledFourier | LeastSquares, Tensor, Tensor]:
     """Return what gives A^H A, A^H z (slice, 1, y, x) and |z|^2 / 2 of the slices, in scaled units."""
     factors = scale[:, None, None, None]
     if isinstance(kspace, NonuniformKSpace):
         fourier = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
-        term = LeastSquares.of(fourier, kspace.samples).select(rows).scaled(scale)
+        term = LeastSquares.of(fourier, kspace.samples, trust).select(rows).scaled(scale)
         combined = (directions.conj() * term.backprojection).sum(dim=1, keepdim=True)
         return term, combined, term.half_data_norm
     grid, samples = SampledFourier.fold(
@@ -294,7 +294,7 @@ def posterior_target(
     sigma = per_slice(reconstruction.noise_level)
     image = reconstruction.image[rows] * scale[:, None, None, None]
     directions = normalise_coils(reconstruction.coils[rows])[0]
-    fourier, backprojection, half_data_norm = _measured(kspace, directions, scale, rows)
+    fourier, backprojection, half_data_norm = _measured(kspace, reconstruction.trust, directions, scale, rows)
     target = PosteriorTarget(
         fourier=fourier,
         directions=directions,

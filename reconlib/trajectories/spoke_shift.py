@@ -32,6 +32,9 @@ SEARCH_SAMPLES = 4.0
 """Crossings are looked for up to so many Nyquist samples from where they are expected."""
 FINENESS = 8
 """Points per sample in the search; a parabola then refines."""
+FEWEST_SIGNALS = 3
+SMALLEST_SIGNAL = 0.01
+"""Of the largest singular value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +47,18 @@ class ShiftEstimate:
     misfit: float
     """Median distance between crossings and where the shifted spokes cross, in samples."""
     n_crossings: int
+    n_signals: int
+    """Different signals that the coils saw near the centre: singular values above 1 % of the largest."""
 
     @property
     def is_sure(self) -> bool:
-        """Whether to correct by it: the crossings agree to a third of a sample, from at least 8 of them."""
-        return self.n_crossings >= 8 and self.misfit < 1 / 3 and self.standard_error < 0.1
+        """Whether to correct by it: the crossings agree to a third of a sample, from at least 8 of them.
+
+        And from at least three different signals. An object of one spot, or of two, looks alike at many
+        places of k-space; crossings found there can agree well and be wrong together.
+        """
+        agree = self.n_crossings >= 8 and self.misfit < 1 / 3 and self.standard_error < 0.1
+        return agree and self.n_signals >= FEWEST_SIGNALS
 
     @property
     def size(self) -> float:
@@ -77,7 +87,7 @@ def estimate_shift(samples: NDArray[np.complexfloating], geometry: SpokeGeometry
     pairs = _pairs(geometry.angles)
     reach = SEARCH_SAMPLES / min(1.0, geometry.spacing)
     places = np.arange(-round(reach * FINENESS), round(reach * FINENESS) + 1) / FINENESS
-    centres = _interpolated(samples.astype(np.complex128), geometry.nearest[:, None] + places)
+    centres = interpolated(samples.astype(np.complex128), geometry.nearest[:, None] + places)
     equations, values = [], []
     n, feet = geometry.directions, _feet(geometry)
     for i, j in pairs:
@@ -90,7 +100,7 @@ def estimate_shift(samples: NDArray[np.complexfloating], geometry: SpokeGeometry
         values += list(feet[j] + b * n[j] - feet[i] - a * n[i])
     if len(values) < 4:
         return None
-    return _robust_fit(np.array(equations), np.array(values))
+    return _robust_fit(np.array(equations), np.array(values), _count_signals(centres))
 
 
 def _feet(geometry: SpokeGeometry) -> NDArray[np.float64]:
@@ -118,7 +128,7 @@ def _pairs(angles: NDArray[np.float64]) -> list[tuple[int, int]]:
     return pairs
 
 
-def _interpolated(samples: NDArray[np.complex128], places: NDArray[np.float64]) -> NDArray[np.complex128]:
+def interpolated(samples: NDArray[np.complex128], places: NDArray[np.float64]) -> NDArray[np.complex128]:
     """Values (coil, spoke, place) at fractional samples (spoke, place), by the discrete Fourier transform."""
     n = samples.shape[-1]
     frequencies = np.arange(n) - n // 2
@@ -146,7 +156,13 @@ def _crossing(one: NDArray[np.complex128], other: NDArray[np.complex128]) -> tup
     return float(i + step[0]), float(j + step[1])
 
 
-def _robust_fit(equations: NDArray[np.float64], values: NDArray[np.float64]) -> ShiftEstimate:
+def _count_signals(centres: NDArray[np.complex128]) -> int:
+    """Count the different signals in stretches (coil, spoke, place)."""
+    sizes = np.linalg.svd(centres.reshape(len(centres), -1), compute_uv=False)
+    return int((sizes > SMALLEST_SIGNAL * sizes[0]).sum())
+
+
+def _robust_fit(equations: NDArray[np.float64], values: NDArray[np.float64], n_signals: int) -> ShiftEstimate:
     """Least squares for (xx, yy, xy), the two equations of a crossing weighted by Huber's rule."""
     weights: NDArray[np.float64] = np.ones(len(values) // 2)
     fit: NDArray[np.floating] = np.zeros(3)
@@ -167,4 +183,5 @@ def _robust_fit(equations: NDArray[np.float64], values: NDArray[np.float64]) -> 
         standard_error=float(errors.max()),
         misfit=misfit,
         n_crossings=len(weights),
+        n_signals=n_signals,
     )

@@ -4,6 +4,7 @@ It takes the stream apart with struct, from PROTOCOL.md, not with the codec unde
 """
 
 import contextlib
+import math
 import os
 import socket
 import struct
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 CONFIG_NAME, CONFIG_TEXT, HEADER, CLOSE, TEXT, QUERY, RESPONSE, ERROR = range(1, 9)
-ACQUISITION, IMAGE, WAVEFORM = 1008, 1022, 1026
+ACQUISITION, IMAGE, RECON_DATA, IMAGE_ARRAY, WAVEFORM, BUCKET = 1008, 1022, 1023, 1024, 1026, 1050
 PIXEL_BYTES = {1: 2, 2: 2, 3: 4, 4: 4, 5: 4, 6: 8, 7: 8, 8: 16}
 
 CLOSE_BYTES = b"\x04\x00"
@@ -105,7 +106,29 @@ class ScriptedPeer:
             header = self.take(40)
             n_samples, n_channels = struct.unpack_from("<HH", header, 28)
             return message_id, header + self.take(4 * n_samples * n_channels)
+        if message_id == IMAGE_ARRAY:
+            return message_id, self._take_image_array()
         raise ValueError(f"message id {message_id} was not expected")
+
+    def _take_image_array(self) -> bytes:
+        """Pixels, headers, metas, no waveforms, and acquisition headers where their flag says so."""
+        parts = [self._take_array(8), self._take_array(198), self.take(8)]
+        for _ in range(*struct.unpack("<Q", parts[-1])):
+            length = self.take(8)
+            parts += [length, self.take(*struct.unpack("<Q", length))]
+        parts.append(self.take(1))
+        if parts[-1] != b"\0":
+            raise ValueError("an image array with waveforms was not expected")
+        parts.append(self.take(1))
+        if parts[-1] != b"\0":
+            parts.append(self._take_array(340))
+        return b"".join(parts)
+
+    def _take_array(self, item_bytes: int) -> bytes:
+        n_axes = self.take(8)
+        axes = self.take(8 * struct.unpack("<Q", n_axes)[0])
+        n_items = math.prod(struct.unpack(f"<{len(axes) // 8}Q", axes))
+        return n_axes + axes + self.take(n_items * item_bytes)
 
     def take_all(self) -> list[tuple[int, bytes]]:
         """Return all messages up to CLOSE, which must be the last, then check that the stream ends."""

@@ -469,7 +469,7 @@ def test_serve_and_send_give_the_images_of_replay(run, scan, tmp_path):
         serving.terminate()
         _, log = serving.communicate(timeout=60)
     assert serving.returncode == 0
-    assert len(re.findall(r"INFO slice [01]: joint reconstruction", log)) == 2
+    assert len(re.findall(r"INFO [\d.:]+: slice [01]: joint reconstruction", log)) == 2
     with h5py.File(tmp_path / "replay.h5") as one, h5py.File(tmp_path / "sent.h5") as other:
         np.testing.assert_array_equal(one["dataset/image_1/data"], other["dataset/image_1/data"])
 

@@ -1,9 +1,7 @@
 """``python -m gadgetron PORT MODULE TARGET`` against a test that plays Gadgetron's side."""
 
 import contextlib
-import socket
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,8 +11,8 @@ import numpy as np
 import pytest
 import scripted_peer as script
 import stub_nodes
-from gadgetron.external.connection import Connection
-from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, ScriptedGadgetron, ScriptedPeer, readout
+from scripted_gadgetron import NodeInThread
+from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, ScriptedGadgetron, readout
 
 from gadget import gadgetron_entry
 from gadget.errors import GadgetError
@@ -40,30 +38,6 @@ ECHO = [(script.ACQUISITION, one[2:]) for one in READOUTS]
 def waveform() -> bytes:
     header = struct.pack("<H6xQIIIHHfH2x", 1, 0, 0, 0, 0, 50, 2, 2500.0, 1)
     return struct.pack("<H", script.WAVEFORM) + header + bytes(4 * 50 * 2)
-
-
-class NodeInThread:
-    """The node as the gadgetron package runs it, but in this process: quick to start."""
-
-    def __init__(self, target: Callable[[Any], None]) -> None:
-        ours, theirs = socket.socketpair()
-        self.peer = ScriptedPeer(ours)
-        self.exit_code: object = 0
-        self.thread = threading.Thread(target=self._run, args=(theirs, target))
-        self.thread.start()
-
-    def _run(self, sock: socket.socket, target: Callable[[Any], None]) -> None:
-        try:
-            with Connection(sock) as connection:
-                target(connection)
-        except SystemExit as leave:
-            self.exit_code = leave.code
-
-    def ends_within(self, seconds: float) -> object:
-        """Return its exit code."""
-        self.thread.join(seconds)
-        assert not self.thread.is_alive()
-        return self.exit_code
 
 
 @pytest.fixture

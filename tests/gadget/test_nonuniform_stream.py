@@ -215,6 +215,10 @@ def test_frames_leave_while_readouts_come_and_start_from_the_one_before():
     starts = [call["initial_coils"] for call in joint.calls]
     assert starts[0] is None
     assert all(np.array_equal(start.numpy(), np.full((1, 3, *WIDE), 2j)) for start in starts[1:])
+    images = [call["initial_image"] for call in joint.calls]
+    assert images[0] is None
+    for start, before in zip(images[1:], joint.batches, strict=False):
+        np.testing.assert_allclose(start.numpy(), zero_filled(before).numpy())
 
 
 def test_a_frame_of_other_coils_starts_without_maps():

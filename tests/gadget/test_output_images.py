@@ -239,7 +239,7 @@ def test_missing_memory_for_shared_maps_is_in_meta_and_log(tmp_path, caplog):
     (result,) = joint([one.kspace], settings())
     writer = SeriesWriter(PixelType.FLOAT32, StreamSummary(), ["phase"], references=PhaseReferences(0))
     with caplog.at_level(logging.WARNING):
-        finished = [writer.reconstruction(one, result) for _ in range(2)]
+        finished = [writer.reconstruction(one, result, completed_by=1) for _ in range(2)]
     assert "no memory was left for maps" in meta_of(finished[0].image)["EBM_PhaseReference"]
     assert caplog.text.count("phase differences to its other images are not defined (said once)") == 1
 

@@ -5,9 +5,12 @@ import logging
 
 import pytest
 
+from gadget.checked_settings import fields_of
 from gadget.errors import SettingsError
 from gadget.peer_settings import (
+    LARGEST_TEXT,
     has_json_parameters,
+    settings_from_config,
     settings_from_json,
     settings_from_xml,
 )
@@ -50,7 +53,7 @@ def test_a_whole_chain_as_configuration_changes_nothing(caplog):
     config = '<gadgetronStreamConfiguration><property name="seed" value="9"/></gadgetronStreamConfiguration>'
 
     assert settings_from_xml(Settings(), config) == Settings()
-    assert "root is <gadgetronStreamConfiguration>" in caplog.text
+    assert "XML whose root is not <configuration>: not used" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -112,13 +115,13 @@ def test_json_parameters_are_recognised():
     assert has_json_parameters(parameters(anything="1"))
 
 
-@pytest.mark.parametrize("key", ["device", "threads", "batch_slices", "noise.cache"])
+@pytest.mark.parametrize("key", ["device", "threads", "batch_slices", "noise.cache", "rules", "rules.0"])
 def test_a_peer_may_not_set_what_is_the_servers(key):
     with pytest.raises(SettingsError, match=rf"may not set:\n  {key}: it is the server's own"):
         settings_from_json(Settings(), parameters(**{key: "1"}))
 
 
-@pytest.mark.parametrize("name", ["/etc", "../x", "a/b", "..", "a\\b", "", "a b", ".hidden"])
+@pytest.mark.parametrize("name", ["/etc", "../x", "a/b", "..", "a\\b", "a b", ".hidden"])
 def test_a_peer_may_not_name_a_folder_as_prior(name):
     with pytest.raises(SettingsError, match="is not a plain name"):
         settings_from_json(Settings(), parameters(prior=name))
@@ -191,3 +194,109 @@ def test_a_section_that_comes_as_one_text_leaves_its_other_keys_alone():
 def test_every_forbidden_key_is_named_at_once():
     with pytest.raises(SettingsError, match=r"device: .*\n.*threads: .*"):
         settings_from_json(Settings(), parameters(device="cpu", threads="2"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("solverIterations", "5", ("solver", "iterations", 5)),
+        ("priorweightfactor", "1.5", ("prior_weight", "factor", 1.5)),
+        ("posteriorEnabled", "False", ("posterior", "enabled", False)),
+        ("SCANKEEPAVERAGES", "True", ("scan", "keep_averages", True)),
+        ("outputPixelType", "uint16", ("output", "pixel_type", "uint16")),
+    ],
+)
+def test_openrecon_names_a_key_by_its_letters_and_digits(name, value, expected):
+    section, key, wanted = expected
+
+    settings = settings_from_json(Settings(), parameters(**{name: value}))
+
+    assert getattr(getattr(settings, section), key) == wanted
+
+
+def test_no_two_keys_have_the_same_letters_and_digits():
+    letters = ["".join(filter(str.isalnum, key)).lower() for key, _ in fields_of(Settings)]
+
+    assert len(set(letters)) == len(letters)
+
+
+@pytest.mark.parametrize("name", ["noisecache", "batchSlices", "Threads"])
+def test_what_is_the_servers_stays_so_by_its_letters(name):
+    with pytest.raises(SettingsError, match="it is the server's own"):
+        settings_from_json(Settings(), parameters(**{name: "1"}))
+
+
+def test_an_empty_field_of_a_panel_sets_nothing():
+    server = load_settings(None, [("prior", "tv"), ("solver.iterations", 7)])
+
+    assert settings_from_json(server, parameters(prior="", solverIterations=" ")) == server
+
+
+def test_names_of_configurations_are_no_foreign_names(caplog):
+    settings_from_json(Settings(), parameters(config="simplefft", customconfig=""))
+
+    assert caplog.text == ""
+
+
+def test_a_configuration_file_of_ours_may_come_as_text(caplog):
+    settings = settings_from_config(Settings(), "solver:\n  iterations: 12\nprior: tv\nfoo: 3\n")
+
+    assert (settings.solver.iterations, settings.prior) == (12, "tv")
+    assert "not known here, not used: 'foo'" in caplog.text
+
+
+def test_a_configuration_text_may_be_the_json_of_a_fire_client():
+    # As client.py of python-ismrmrd-server sends it with --config-local: a file as it is, with tabs.
+    text = '{\n\t"version": "1.1.0",\n\t"parameters": {\n\t\t"solver.iterations": "9"\n\t}\n}\n'
+
+    assert settings_from_config(Settings(), text).solver.iterations == 9
+
+
+def test_a_configuration_text_may_be_json_without_parameters():
+    assert settings_from_config(Settings(), '{"solver": {"iterations": 9}}').solver.iterations == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("just text", r"The configuration holds the text 'just text'; a configuration is a list of"),
+        ("prior: [", "The configuration is not YAML"),
+        ("a: &a [*a]", r"The configuration is not YAML: an alias \(\*\) stands there; write the value out"),
+        ("seed: 2024-13-45", "The configuration is not YAML: a value cannot be read"),
+        ("noise: {cache: /tmp}", r"may not set:\n  noise\.cache: it is the server's own"),
+        ("solver: {iterations: 0}", r"The configuration has 1 fault:\n  solver\.iterations: found 0"),
+        (
+            "prior: tv\n" * (LARGEST_TEXT // 10 + 1),
+            "a text of 32770 characters that is not XML; at most 32768",
+        ),
+    ],
+)
+def test_a_faulty_configuration_text_is_refused(text, fault):
+    with pytest.raises(SettingsError, match=fault):
+        settings_from_config(Settings(), text)
+
+
+def test_a_value_that_is_too_long_to_be_read_is_refused():
+    with pytest.raises(
+        SettingsError, match="prior: its text is not read; at most 32768 characters in all are"
+    ):
+        settings_from_json(Settings(), parameters(prior="a" * (LARGEST_TEXT + 1)))
+
+
+def test_a_message_repeats_a_long_text_in_part_only():
+    with pytest.raises(SettingsError, match="is not a YAML value") as caught:
+        settings_from_json(Settings(), parameters(seed="[" * 1000))
+
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"parameters": {"seed": ' + "9" * 5000 + "}}"])
+def test_json_that_cannot_be_read_is_a_text_like_any_other(text):
+    assert settings_from_json(Settings(), text) == Settings()
+
+
+def test_of_very_many_unknown_names_few_are_logged(caplog):
+    settings_from_json(Settings(), parameters(**{f"x{number:03}": 1 for number in range(500)}))
+
+    assert "'x009' and 490 more" in caplog.text
+    assert "x010" not in caplog.text

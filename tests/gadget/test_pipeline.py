@@ -269,7 +269,7 @@ def test_a_peer_may_not_name_a_folder(tmp_path):
     config = ConfigText(f'<configuration><property name="prior" value="{tmp_path}"/></configuration>')
 
     with pytest.raises(SettingsError, match="is not a plain name"):
-        run([config])
+        run([config, *scan_messages(tmp_path)])
 
 
 def test_an_unknown_prior_is_refused_before_the_first_readout_is_used(tmp_path):

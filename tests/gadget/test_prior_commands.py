@@ -170,7 +170,9 @@ def test_a_prior_is_packed_installed_and_used_by_name(run, tmp_path):
     assert code == 1
     assert "there is a prior 'small'" in err
     assert run("prior", "install", tmp_path / "small.zip", "--replace")[0] == 0
-    assert run("prior", "install", tmp_path / "small.zip", "--into", tmp_path / "other")[0] == 0
+    code, out, _ = run("prior", "install", tmp_path / "small.zip", "--into", tmp_path / "other")
+    assert code == 0
+    assert out.endswith(f"use it with --prior {tmp_path / 'other' / 'small'}\n")  # no name leads there
     assert (tmp_path / "other" / "small" / "card.yaml").is_file()
 
 

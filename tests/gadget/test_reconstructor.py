@@ -73,6 +73,17 @@ def test_each_outcome_has_its_kind_of_image(slices, outcome, kind):
     assert (result.kind, result.outcome) == (kind, outcome.value)
 
 
+def test_a_time_limit_that_leaves_no_iteration_gives_a_fallback_that_says_so(slices):
+    def not_once(result):
+        result.n_iterations = (0,)
+
+    joint = StandIn(outcomes=[Outcome.OUT_OF_TIME], misbehave=not_once)
+    (result,) = reconstructor(joint)(slices[:1], TOTAL_VARIATION)
+
+    assert (result.kind, result.outcome) == (ImageKind.FALLBACK, "stopped at its time limit")
+    np.testing.assert_allclose(result.image, root_sum_of_squares(slices[0]), rtol=1e-5)
+
+
 def test_every_outcome_is_covered():
     assert len(Outcome) == 5
 
@@ -103,7 +114,7 @@ def test_running_out_of_memory_gives_a_fallback_that_says_so(slices, error):
 
 def test_a_batch_that_fails_is_tried_slice_by_slice(slices):
     def fail(result):
-        if len(result.outcomes) > 1 or result.image[0, 0, 0, 0].real == 5:
+        if len(result.outcomes) > 1 or result.image[0, 0, 0, 0].real == 7:
             raise MemoryError
 
     results = reconstructor(StandIn(misbehave=fail))(slices, TOTAL_VARIATION)

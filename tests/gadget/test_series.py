@@ -11,6 +11,7 @@ import torch
 from synthetic_scan import OBJECT, Spot, image_of, inverse_transform, kspace_of
 
 from gadget.errors import OwnProtocolError
+from gadget.image_meta import read_meta
 from gadget.pixels import PixelType
 from gadget.recon_grid import map_to_recon_grid, to_recon_grid
 from gadget.scan.context import ScanContext
@@ -19,7 +20,6 @@ from gadget.series import (
     POSTERIOR_STD,
     RECONSTRUCTION,
     image_header,
-    read_meta,
     reconstruction_image,
     serialize_meta,
     series_image,

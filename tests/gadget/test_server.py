@@ -1,6 +1,5 @@
 """The server against scripted peers: round trips, peers that vanish, failures, limits, stopping."""
 
-import contextlib
 import logging
 import socket
 import struct
@@ -11,62 +10,23 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import pytest
 import scripted_peer as script
+from running_server import QUICK, SCAN, RunningServer, echo, running_servers
 from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
 
 from gadget.answering import Handler, Peer
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError, ScanError
 from gadget.server import Server, serve
-from gadget.wire.messages import Acquisition, ConfigFile, Image, Message, ScanHeader, Text, Waveform
+from gadget.wire.messages import Acquisition, ConfigFile, Message, ScanHeader, Text
 from gadget.wire.session import Dialect
 
-SCAN = NAMED_CONFIG + SCAN_HEADER + b"".join(readout(counter=k) for k in range(5)) + CLOSE_BYTES
 GADGETRON_SCAN = script.GADGETRON_CONFIG + SCAN_HEADER + readout() + CLOSE_BYTES
 ECHO = [(script.ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
-QUICK = ConnectionOptions(grace_s=0.5, linger_s=0.5)
-
-
-def echo(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
-    for message in messages:
-        if isinstance(message, Acquisition | Image | Waveform):
-            yield message
-
-
-class Running:
-    """A server in a thread."""
-
-    def __init__(
-        self, handle: Handler, options: ConnectionOptions = QUICK, hosts: tuple[str, ...] = ("127.0.0.1",)
-    ):
-        self.server = Server(handle, hosts=hosts, port=0, options=options)
-        self.thread = threading.Thread(target=self.server.serve_forever)
-        self.thread.start()
-
-    def dial(self, host: int = 0) -> ScriptedPeer:
-        return ScriptedPeer.dial(self.server.addresses[host])
-
-    def serves(self) -> bool:
-        """Whether it serves a whole scan now; within five seconds, so nothing before it may hang."""
-        with ScriptedPeer.dial(self.server.addresses[0], seconds=5) as peer:
-            peer.send(SCAN)
-            return peer.take_all()[-1] == (CLOSE, b"")
-
-    def close(self) -> None:
-        self.server.stop()
-        self.thread.join(10)
-        assert not self.thread.is_alive()
-        self.server.close()
 
 
 @pytest.fixture
-def run() -> Iterator[Callable[..., Running]]:
-    with contextlib.ExitStack() as stack:
-
-        def start(*arguments: object, **options: object) -> Running:
-            running = Running(*arguments, **options)  # type: ignore[arg-type]
-            stack.callback(running.close)
-            return running
-
+def run() -> Iterator[Callable[..., RunningServer]]:
+    with running_servers() as start:
         yield start
 
 
@@ -105,13 +65,18 @@ def test_it_listens_on_ipv4_and_ipv6(run):
             assert peer.take_all() == ECHO
 
 
-def test_connections_are_served_in_turn(run):
+def test_two_connections_are_served_at_once(run):
     running = run(echo)
     with running.dial() as first, running.dial() as second:
-        second.send(SCAN)
-        first.send(SCAN)
-        assert first.take_all() == ECHO
-        assert second.take_all() == ECHO
+        for peer in (first, second):
+            peer.send(NAMED_CONFIG, SCAN_HEADER)
+        for k in range(5):
+            for peer in (first, second):
+                peer.send(readout(counter=k))
+                assert peer.take_message() == ECHO[k]
+        for peer in (second, first):
+            peer.send(CLOSE_BYTES)
+            assert peer.take_all() == ECHO[5:]
 
 
 def test_the_handler_gets_the_conversation_without_close(run):
@@ -175,6 +140,7 @@ def test_probes_are_normal_and_no_scan(words, leave, run, caplog):
         assert peer.take_all() == [(CLOSE, b"")]
     leave(peer)
     assert running.serves()
+    assert running.has_ended_all()
     assert len(calls) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
@@ -202,6 +168,7 @@ def test_a_peer_that_vanishes_ends_its_connection_only(place, leave, run, caplog
     time.sleep(0.05)
     leave(peer)
     assert running.serves()
+    assert running.has_ended_all()
     assert any("failed: The connection" in record.message for record in caplog.records)
 
 
@@ -245,6 +212,7 @@ def test_a_reconstruction_that_does_not_stop_is_left_behind(run, caplog):
     assert started.wait(5)
     peer.vanish()
     assert running.serves()
+    assert running.has_ended_all()
     released.set()
     assert any("did not stop and was left behind" in record.message for record in caplog.records)
 
@@ -271,6 +239,7 @@ def test_an_mrd_peer_is_told_in_a_text(run, caplog):
         reason = (TEXT, b"The trajectory is spiral; only Cartesian scans are supported.")
         assert peer.take_all() == [*ECHO[:2], reason, (CLOSE, b"")]
     assert running.serves()
+    assert running.has_ended_all()
     assert any("failed: The trajectory is spiral" in record.message for record in caplog.records)
 
 
@@ -299,6 +268,7 @@ def test_an_unforeseen_failure_names_no_patient(run, caplog):
     assert b"ValueError" in text
     assert b"Jane" not in text
     assert running.serves()
+    assert running.has_ended_all()
     assert "Jane" not in caplog.text
     assert "ValueError; this is a bug" in caplog.text
     assert "test_server.py" in caplog.text  # the place is logged
@@ -474,6 +444,7 @@ def test_a_peer_that_never_reads_is_left(run, caplog):
     peer.send(NAMED_CONFIG, SCAN_HEADER, readout(4096, 8), CLOSE_BYTES)
     time.sleep(1.0)
     peer.is_at_end_soon()
+    assert running.has_ended_all()
     assert "failed: The peer took nothing for 0.5 s" in caplog.text
     assert running.serves()
     peer.vanish()

@@ -68,7 +68,7 @@ def described(image: Image) -> tuple[dict[str, bytes], str]:
     """Return what header and meta say, but for the image's place in the stream and the time that it took."""
     varying = ("image_index", "attribute_string_len")
     header = {name: image.header[name].tobytes() for name in image.header.dtype.names if name not in varying}
-    return header, re.sub(r"<name>EBM_Seconds</name>\s*<value>[^<]*", "", image.meta)
+    return header, re.sub(r"<name>EBM_(Seconds|CompletedBy)</name>\s*<value>[^<]*", "", image.meta)
 
 
 def loops() -> list[Acquisition]:

@@ -100,9 +100,9 @@ from twin_scans import (
 )
 
 from gadget.finished_slice import FinishedSlice
+from gadget.image_meta import read_meta
 from gadget.pipeline import reconstruct_stream
 from gadget.scan.assemble import AssembledSlice
-from gadget.series import read_meta
 from gadget.wire.messages import Image
 
 SAME = 1e-3

@@ -9,8 +9,10 @@ from simulated_scans import TOTAL_VARIATION, StandIn, reconstructor, settings
 from stand_ins import ZeroFilled
 from synthetic_slab import OBJECT, slab, slab_image
 
-from gadget.reconstructor import ImageKind
+from gadget.reconstructor import ImageKind, Reconstructor
 from gadget.scan.volume import AssembledVolume
+from gadget.settings import Settings
+from gadget.streaming_scan import ScanDevice
 from gadget.volume_reconstruction import peak_bytes, reconstruct_volume
 from reconlib.joint.outcome import Outcome
 from reconlib.reconstruction import reconstruct
@@ -27,9 +29,13 @@ def scattered(*, keep: float = 0.5, shape: tuple[int, int, int] = (13, 18, 26), 
     return np.broadcast_to(np.expand_dims(lines, along), shape).copy()
 
 
+def device(solver: Reconstructor, chosen: Settings) -> ScanDevice:
+    return ScanDevice(reconstructor=solver, settings=chosen, prior=solver.load(chosen))
+
+
 def partitions_of(volume: AssembledVolume, joint=None, chosen=None):
     chosen = TOTAL_VARIATION if chosen is None else chosen
-    found = list(reconstruct_volume(volume, reconstructor(StandIn() if joint is None else joint), chosen))
+    found = list(reconstruct_volume(volume, device(reconstructor(joint or StandIn()), chosen)))
     return [partition.context for partition, _ in found], [result for _, result in found]
 
 
@@ -155,14 +161,13 @@ def test_planes_of_zeros_beside_others_are_no_reason_to_label():
 def test_no_more_memory_is_held_than_is_stated():
     """Beside the input: the images, and one batch. The solver is a stand-in, so its copies are not there."""
     shape = (20, 24, 64)
-    solver, chosen = reconstructor(StandIn()), settings(batch_slices=4)
-    solver.load(chosen)
+    solver = device(reconstructor(StandIn()), settings(batch_slices=4))
     volume = slab((64, 24, 20), (208.0, 180.0, 91.0), mask=scattered(shape=shape))
     stated = peak_bytes(n_coils=3, matrix=shape, n_sent=20, batch=4)
     held = volume.samples.nbytes + volume.mask.nbytes
 
     tracemalloc.start()
-    for _ in reconstruct_volume(volume, solver, chosen):
+    for _ in reconstruct_volume(volume, solver):
         pass
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

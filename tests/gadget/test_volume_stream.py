@@ -14,11 +14,11 @@ from synthetic_slab import CONTEXT, OBJECT, SlabSpot, slab_image, slab_kspace
 from gadget.errors import ScanError
 from gadget.evaluation_inputs import _from_ismrmrd
 from gadget.image_labels import StreamSummary
+from gadget.image_meta import read_meta
 from gadget.pipeline import reconstruct_stream
 from gadget.scan.assemble import AssembledSlice
 from gadget.scan.calibration import CalibrationLines
 from gadget.scan.coil_start import STARTS, UNUSABLE, coil_start
-from gadget.series import read_meta
 from gadget.wire.headers import AcquisitionFlag as Flag
 from gadget.wire.messages import Acquisition, Image, Message, ScanHeader, Text
 from reconlib.kspace import KSpace

@@ -137,7 +137,6 @@ def answers_of(messages: list[Message], **changes: Any) -> list[Message]:
 def test_a_stream_of_a_header_alone_says_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="gadget")
     assert answers_of([ConfigFile("x"), ScanHeader(SCAN.xml())]) == []
-    assert "The peer names a configuration; the settings of this program hold." in caplog.text
     assert "The stream ended without a readout." in caplog.text
 
 

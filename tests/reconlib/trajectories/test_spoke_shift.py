@@ -17,11 +17,11 @@ CASES = {
 }
 
 
-def spots(points, noise=0.0):
+def spots(points, noise=0.0, n_spots=12, seed=11):
     """Samples (coil, spoke, sample) of Gaussian spots that six coils see differently."""
-    rng = np.random.default_rng(11)
+    rng = np.random.default_rng(seed)
     total = np.zeros((6, *points.shape[:2]), np.complex128)
-    for _ in range(12):
+    for _ in range(n_spots):
         place, width = rng.uniform(-0.3, 0.3, 2), rng.uniform(0.01, 0.05)
         amplitude = rng.normal(size=6) + 1j * rng.normal(size=6)
         transform = np.exp(-2 * (np.pi * width) ** 2 * (points**2).sum(-1) - 2j * np.pi * points @ place)
@@ -93,6 +93,33 @@ def test_noise_alone_says_nothing_for_sure():
     found = estimated(*CASES["golden"], SHIFT, noise=1e6)
 
     assert found is None or not found.is_sure
+
+
+@pytest.mark.parametrize("seed", [0, 2, 4, 6, 7])
+@pytest.mark.parametrize("n_spots", [1, 2])
+def test_one_spot_or_two_say_nothing_for_sure(n_spots, seed):
+    """Crossings found by such objects agree, and are wrong together by up to 0.4 samples."""
+    angles, spacing = CASES["uniform" if seed % 2 == 0 else "golden"]
+    nominal = spoke_geometry(radial_points(angles, 64, spacing=spacing))
+    samples = spots(radial_points(angles, 64, spacing=spacing, shift=SHIFT), n_spots=n_spots, seed=seed)
+    assert nominal is not None
+
+    found = estimate_shift(samples, nominal)
+
+    assert found is None or not found.is_sure
+
+
+def test_three_spots_are_enough():
+    angles, spacing = CASES["uniform"]
+    nominal = spoke_geometry(radial_points(angles, 64, spacing=spacing))
+    samples = spots(radial_points(angles, 64, spacing=spacing, shift=SHIFT), n_spots=3, seed=0)
+    assert nominal is not None
+
+    found = estimate_shift(samples, nominal)
+
+    assert found is not None
+    assert found.is_sure
+    assert np.abs(found.shift.matrix - SHIFT.matrix).max() < 0.1
 
 
 def test_spokes_that_never_cross_at_an_angle_say_nothing():

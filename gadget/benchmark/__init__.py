@@ -1,0 +1,1 @@
+"""Where the time of a reconstruction goes, and what others need for the same image."""

@@ -1,0 +1,103 @@
+"""The parts of an iteration, each timed alone: what a whole iteration can at best cost."""
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from gadget.benchmark.machine import load_now
+from gadget.benchmark.objective import data_term
+from gadget.benchmark.solvers import DEFAULT, REFERENCE, Problem
+from gadget.benchmark.timing import Spent, least_spent
+from reconlib.energies.coil_smoothness import CoilSmoothness
+from reconlib.energies.view import draw_view
+from reconlib.evaluation.summary import Row
+from reconlib.joint.image_model import ImageModel
+from reconlib.reconstruction import coil_smoothness
+
+GRADIENT, VALUE = "network gradient", "network value"
+TRANSFORM, PROX, LINE_SEARCH = "coil transform", "coil prox", "line search"
+TO_DEVICE, FROM_DEVICE = "to the device", "from the device"
+TRANSFORMS_PER_ITERATION = 6
+"""FFTs of all coils in an iteration of Algorithm 1: two for the gradient and one for the decrease test, of
+each block."""
+SUM = "sum of an iteration, ms"
+START_ITERATIONS = 3
+ITERATIONS = 2, 10
+"""Of the two reconstructions whose difference gives the time of an iteration."""
+
+
+def time_parts(problem: Problem, *, repeats: int) -> Row:
+    """Time the parts in turns, milliseconds each.
+
+    ``network gradient`` comes with the value, ``network value`` is that alone; ``coil transform`` is one FFT
+    of all coils (off the grid half of A^H A); ``line search`` is one attempt at a step of the image: network
+    value, coil transform, norms. Copies are measured where there is a device to copy to.
+    """
+    prior, kspace, device = problem.case.prior, problem.kspace, problem.device
+    start = problem.solve(DEFAULT, iterations=min(START_ITERATIONS, problem.settings.iterations))
+    image, coils = start.image * start.scale[0], start.coils
+    card = prior.card
+    view = draw_view(
+        (image.shape[-2], image.shape[-1]),
+        torch.Generator().manual_seed(0),
+        device,
+        noise_std=card.gradient_noise_std,
+        symmetric=card.symmetric_views,
+    )
+    model = ImageModel(
+        start.image_phase,
+        prior.energy,
+        torch.tensor(start.prior_weight, dtype=torch.float64, device=device),
+        torch.tensor(start.noise_level, dtype=torch.float64, device=device),
+        signed=card.input.values == "signed",
+    )
+    data = data_term(kspace)
+    smoothness = CoilSmoothness(coil_smoothness(problem.settings, card))
+    seen, coil_images, step = image.real.contiguous(), coils * image, torch.ones(1, device=device)
+    runs: dict[str, Callable[[], object]] = {
+        GRADIENT: lambda: prior.energy.value_and_gradient(seen),
+        VALUE: lambda: prior.energy.value(seen),
+        TRANSFORM: lambda: data.gradient(coil_images),
+        PROX: lambda: smoothness.prox(coils, step),
+        LINE_SEARCH: lambda: (model.value(image, view), data.half_norm(coils * image)),
+    }
+    if device.type != "cpu":
+        waiting = problem.case.case.kspace
+        runs[TO_DEVICE] = lambda: waiting.to(device)
+        runs[FROM_DEVICE] = lambda: (start.image.cpu(), start.coils.cpu())
+    spent = least_spent(runs, device, repeats=repeats)
+    spent[TRANSFORM] = Spent(spent[TRANSFORM].seconds / 2, spent[TRANSFORM].cpu_seconds / 2)  # there and back
+    row: Row = {f"{name}, ms": 1000 * one.seconds for name, one in spent.items()}
+    least = sum_of_iteration(spent)
+    row |= {SUM: 1000 * least.seconds, f"{SUM} (CPU)": 1000 * least.cpu_seconds}
+    for solver in (REFERENCE, DEFAULT):
+        found = _iteration(problem, solver)
+        if found is not None:
+            row |= {
+                f"{solver}: iteration, ms": 1000 * found.seconds,
+                f"{solver}: iteration, ms (CPU)": 1000 * found.cpu_seconds,
+                f"{solver}: iteration over the sum": found.seconds / least.seconds,
+                f"{solver}: iteration over the sum (CPU)": found.cpu_seconds / least.cpu_seconds,
+            }
+    return row | {"load": load_now()}
+
+
+def sum_of_iteration(spent: dict[str, Spent]) -> Spent:
+    """Return what an iteration needs at least: R and its gradient, R once more, transforms, a coil prox."""
+    needed = {GRADIENT: 1, VALUE: 1, TRANSFORM: TRANSFORMS_PER_ITERATION, PROX: 1}
+    return Spent(
+        sum(n * spent[name].seconds for name, n in needed.items()),
+        sum(n * spent[name].cpu_seconds for name, n in needed.items()),
+    )
+
+
+def _iteration(problem: Problem, solver: str) -> Spent | None:
+    """Time an iteration in the same run: the difference between a longer reconstruction and a shorter one."""
+    shorter, longer = (min(n, problem.settings.iterations) for n in ITERATIONS)
+    if longer == shorter:
+        return None
+    runs = {str(n): partial(problem.solve, solver, iterations=n) for n in (shorter, longer)}
+    least = least_spent(runs, problem.device, repeats=2)
+    short, long, n = least[str(shorter)], least[str(longer)], longer - shorter
+    return Spent((long.seconds - short.seconds) / n, (long.cpu_seconds - short.cpu_seconds) / n)

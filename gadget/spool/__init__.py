@@ -1,0 +1,1 @@
+"""Scans kept on disk while they come in."""

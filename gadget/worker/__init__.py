@@ -1,0 +1,1 @@
+"""The process that reconstructs for a server, and how the two talk."""

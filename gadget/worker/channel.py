@@ -1,0 +1,76 @@
+"""How front and worker talk beside the scans: JSON texts, one a packet, over a pair of Unix sockets.
+
+With a text the front may pass the socket over which a scan will come. The end of the stream says that the
+other process is gone.
+"""
+
+import contextlib
+import errno
+import json
+import socket
+import threading
+from typing import Any
+
+from gadget.errors import GadgetError
+
+_MOST_BYTES = 512 * 1024
+"""Of one packet; the kernel's buffers hold less unless an administrator raised them."""
+
+
+class Channel:
+    """One end; texts may be sent by several threads, and are read by one."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._sending = threading.Lock()
+
+    @classmethod
+    def pair(cls) -> tuple["Channel", socket.socket]:
+        """Return an end, and the socket of the other one."""
+        own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        return cls(own), other
+
+    def send(self, content: dict[str, Any], passed: socket.socket | None = None) -> None:
+        """Send a text, and a socket with it.
+
+        Raises
+        ------
+        OSError
+            The other process is gone.
+        GadgetError
+            The text is too long for a packet.
+        """
+        packet = json.dumps(content).encode()
+        try:
+            with self._sending:
+                if passed is None:
+                    self._sock.sendall(packet)
+                else:
+                    socket.send_fds(self._sock, [packet], [passed.fileno()])
+        except OSError as error:
+            if error.errno == errno.EMSGSIZE:
+                raise GadgetError(
+                    f"The settings of a scan take {len(packet)} bytes as text, more than the system passes "
+                    "between processes; use fewer or shorter rules."
+                ) from error
+            raise
+
+    def receive(self) -> tuple[dict[str, Any], socket.socket | None] | None:
+        """Wait for a text and what was passed with it; None: the other process is gone."""
+        try:
+            packet, handles, _, _ = socket.recv_fds(self._sock, _MOST_BYTES, 1)
+        except OSError:
+            return None
+        passed = socket.socket(fileno=handles[0]) if handles else None
+        if not packet:
+            return None
+        return json.loads(packet), passed
+
+    def hang_up(self) -> None:
+        """End it for both sides; a thread that waits in :meth:`receive` gets None."""
+        with contextlib.suppress(OSError):  # the other side was faster
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Free the socket; nobody may be waiting in :meth:`receive`."""
+        self._sock.close()

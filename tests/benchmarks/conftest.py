@@ -1,0 +1,6 @@
+"""Benchmarks of the running program start it as its tests do."""
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[1] / "gadget"))

@@ -1,0 +1,389 @@
+"""Scans through the front to a worker process of its own, which dies, hangs or fails when told to."""
+
+import contextlib
+import logging
+import os
+import signal
+import struct
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import scripted_peer as script
+from running_server import QUICK, RunningServer, running_servers, soon
+from scripted_peer import CLOSE, CLOSE_BYTES, IMAGE, SCAN_HEADER, TEXT, WAVEFORM, ScriptedPeer, readout
+
+from gadget.errors import GadgetError
+from gadget.front.relay import Relay
+from gadget.front.supervisor import Supervisor
+from gadget.scan_watch import WatchFactory
+from gadget.settings import Settings
+from gadget.wire.messages import Message
+
+COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
+READOUTS = [readout(counter=k) for k in range(5)]
+
+
+def config(name: str) -> bytes:
+    return struct.pack("<H1024s", script.CONFIG_NAME, name.encode())
+
+
+def scan(name: str, *data: bytes) -> bytes:
+    return b"".join([config(name), SCAN_HEADER, *(data or READOUTS), CLOSE_BYTES])
+
+
+def waveform(counter: int = 0) -> bytes:
+    header = bytearray(40)
+    struct.pack_into("<H", header, 0, 1)
+    struct.pack_into("<HH", header, 28, 2, 1)
+    struct.pack_into("<I", header, 12, counter)
+    return struct.pack("<H", WAVEFORM) + header + bytes(8)
+
+
+def images(answers: list[tuple[int, bytes]]) -> list[tuple[int, str]]:
+    """Return number and comment of each image, from the bytes."""
+    found = []
+    for message_id, body in answers:
+        if message_id == IMAGE:
+            (number,) = struct.unpack_from("<H", body, 126)
+            meta = body[206:].decode(errors="replace")
+            found.append((number, meta.partition("ImageComments</name><value>")[2].partition("<")[0]))
+    return found
+
+
+def texts(answers: list[tuple[int, bytes]]) -> list[str]:
+    return [body.decode() for message_id, body in answers if message_id == TEXT]
+
+
+@contextlib.contextmanager
+def supervising() -> Iterator[Supervisor]:
+    supervisor = Supervisor(command=COMMAND)
+    supervisor.start()
+    try:
+        supervisor.load(Settings())
+        yield supervisor
+    finally:
+        supervisor.stop()
+    assert supervisor.pid is None
+
+
+@pytest.fixture
+def supervisor() -> Iterator[Supervisor]:
+    """Return one for a test whose workers die."""
+    with supervising() as supervisor:
+        yield supervisor
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Iterator[Supervisor]:
+    """Return one whose worker outlives every test that uses it."""
+    with supervising() as supervisor:
+        pid = supervisor.pid
+        yield supervisor
+        assert supervisor.pid == pid
+
+
+class Record:
+    """Keeps what comes, in memory, as bytes would be kept on a disk."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def received(self, message: Message, _at: float) -> None:
+        self.messages.append(message)
+
+    def sent(self, _message: Message, _at: float) -> None:
+        pass
+
+    def ended(self, ending: object) -> None:
+        self.ending = ending
+
+
+class Records:
+    def __init__(self) -> None:
+        self.of: dict[str, Record] = {}
+
+    def watch(self, address: str) -> Record:
+        return self.of.setdefault(address, Record())
+
+    def recorded(self, address: str) -> Iterator[Message]:
+        return iter(self.of[address].messages)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., RunningServer]]:
+    """Return a function that starts a front; with records it keeps the scans."""
+    with running_servers() as start:
+
+        def front(supervisor: Supervisor, records: Records | None = None, **options: object) -> RunningServer:
+            watches: list[WatchFactory] = [records.watch] if records else []
+            relay = Relay(
+                supervisor,
+                lambda *_head: Settings(seed=17),
+                records.recorded if records else lambda _address: None,
+            )
+            return start(relay, watch_factories=watches, **{"options": QUICK, **options})
+
+        yield front
+
+
+def answers_of(running: RunningServer, data: bytes) -> list[tuple[int, bytes]]:
+    with running.dial() as peer:
+        peer.send(data)
+        return peer.take_all()
+
+
+SERVED = [(k, "seed 17") for k in range(1, 6)]
+
+
+def test_a_scan_goes_to_the_worker_and_its_answers_come_back_while_it_is_sent(run, lasting):
+    with run(lasting).dial() as peer:
+        peer.send(config("echo"), SCAN_HEADER)
+        for k in range(5):
+            peer.send(waveform(k), READOUTS[k])
+            assert peer.take_message() == (WAVEFORM, waveform(k)[2:])
+            assert images([peer.take_message()]) == [SERVED[k]]
+        peer.send(CLOSE_BYTES)
+        assert peer.take_all() == [(CLOSE, b"")]
+
+
+def test_a_scan_may_come_one_byte_at_a_time(run, lasting):
+    with run(lasting).dial() as peer:
+        peer.send_byte_by_byte(scan("echo"))
+        assert images(peer.take_all()) == SERVED
+
+
+def test_two_scans_at_once_interleave(run, lasting):
+    running = run(lasting)
+    with running.dial() as first, running.dial() as second:
+        for peer in (first, second):
+            peer.send(config("echo"), SCAN_HEADER)
+        for k in range(5):
+            for peer in (first, second):
+                peer.send(READOUTS[k])
+            for peer in (second, first):
+                assert images([peer.take_message()]) == [SERVED[k]]
+        for peer in (first, second):
+            peer.send(CLOSE_BYTES)
+            assert peer.take_all() == [(CLOSE, b"")]
+
+
+def test_a_reason_of_the_worker_reaches_the_peer_as_it_is(run, lasting, caplog):
+    running = run(lasting)
+    answers = answers_of(running, scan("refuse"))
+    assert images(answers) == SERVED[:2]
+    assert texts(answers) == ["The trajectory is a Lissajous figure."]
+    gadgetron = b"".join([script.GADGETRON_CONFIG, SCAN_HEADER, *READOUTS, CLOSE_BYTES])
+    assert images(answers_of(running, gadgetron)) == SERVED
+    assert running.has_ended_all()
+    assert "failed: The trajectory is a Lissajous figure." in caplog.text
+
+
+def test_an_unforeseen_failure_names_no_patient_and_its_place_is_in_the_log(run, lasting, caplog):
+    running = run(lasting)
+    (text,) = texts(answers_of(running, scan("fail")))
+    assert "failed (ValueError)" in text
+    assert images(answers_of(running, scan("echo"))) == SERVED
+    assert soon(lambda: "scripted_worker.py" in caplog.text)  # logged in the worker, written here
+    assert "Jane" not in caplog.text + text
+
+
+@pytest.mark.parametrize(
+    ("what", "how"),
+    [("die", "ended with exit code 7"), ("killed", "was killed by SIGKILL, as the system does when memory")],
+)
+def test_a_worker_that_dies_is_replaced_the_peer_told_and_the_next_scan_served(
+    what, how, run, supervisor, caplog
+):
+    running = run(supervisor)
+    pid = supervisor.pid
+    started = time.monotonic()
+    answers = answers_of(running, scan(what))
+    assert images(answers) == SERVED[:2]
+    (text,) = texts(answers)
+    assert text.startswith(f"The process that reconstructs {how}")
+    assert "send it again" in text
+    assert images(answers_of(running, scan("echo"))) == SERVED
+    assert time.monotonic() - started < 5
+    assert supervisor.pid not in (pid, None)
+    assert supervisor.n_restarts == 1
+    assert f"the process that reconstructs {how}" in caplog.text
+
+
+def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run, supervisor):
+    records = Records()
+    answers = answers_of(
+        run(supervisor, records), scan("die", waveform(1), *READOUTS[:4], waveform(2), READOUTS[4])
+    )
+    reason = "the process that reconstructs ended with exit code 7"
+    assert images(answers) == [*SERVED[:2], *[(k, reason) for k in range(3, 6)]]
+    assert [body[12:16] for message_id, body in answers if message_id == WAVEFORM] == [
+        struct.pack("<I", k) for k in (1, 2)
+    ]
+    (text,) = texts(answers)
+    assert reason in text
+    assert "fallbacks: root sums of squares" in text
+
+
+def test_a_kept_scan_goes_on_as_it_comes_with_the_next_worker(run, supervisor):
+    """The first worker dies while the peer pauses, so that the feed waits for the peer in two places."""
+    with run(supervisor, Records()).dial() as peer:
+        peer.send(config("die"), SCAN_HEADER, *READOUTS[:3])
+        assert images([peer.take_message() for _ in range(2)]) == SERVED[:2]
+        assert peer.take_message()[0] == TEXT
+        assert images([peer.take_message()])[0][0] == 3
+        for k in (3, 4):
+            peer.send(READOUTS[k])
+            assert images([peer.take_message()])[0][0] == k + 1
+        peer.send(CLOSE_BYTES)
+        assert peer.take_all() == [(CLOSE, b"")]
+
+
+def test_a_kept_scan_that_kills_the_next_worker_too_is_given_up(run, supervisor):
+    running = run(supervisor, Records())
+    answers = answers_of(running, scan("always die"))
+    assert [number for number, _ in images(answers)] == [1, 2]
+    assert "ended with exit code 7" in texts(answers)[-1]
+    assert images(answers_of(running, scan("echo"))) == SERVED
+
+
+def test_gadgetron_hears_of_a_dead_worker_in_an_error(run, supervisor):
+    with run(supervisor).dial() as peer:
+        peer.send(script.GADGETRON_CONFIG, SCAN_HEADER, READOUTS[0])
+        assert peer.take_message()[0] == IMAGE
+        os.kill(supervisor.pid, signal.SIGKILL)
+        (message_id, reason), close = peer.take_all()
+    assert (message_id, close) == (script.ERROR, (CLOSE, b""))
+    assert b"was killed by SIGKILL" in reason
+
+
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+@pytest.mark.parametrize("tenth", range(10))
+def test_a_peer_that_vanishes_at_any_tenth_costs_no_other_scan(tenth, leave, run, lasting):
+    running = run(lasting)
+    pid = lasting.pid
+    data = scan("compute")
+    peer = running.dial()
+    peer.send(data[: len(data) * tenth // 10])
+    time.sleep(0.02)
+    leave(peer)
+    started = time.monotonic()
+    assert images(answers_of(running, scan("echo"))) == SERVED
+    assert running.has_ended_all()
+    assert time.monotonic() - started < 5
+    assert lasting.pid == pid
+
+
+def test_a_peer_that_vanishes_after_its_close_stops_the_worker(run, lasting, caplog):
+    caplog.set_level(logging.DEBUG)
+    running = run(lasting)
+    peer = running.dial()
+    peer.send(scan("compute"))
+    assert peer.take_message()[0] == IMAGE
+    peer.vanish()
+    assert running.has_ended_all()
+    assert images(answers_of(running, scan("echo"))) == SERVED
+
+
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+def test_a_peer_that_vanishes_while_it_is_sent_images_leaves_nothing_running_in_the_worker(
+    leave, run, lasting
+):
+    running = run(lasting, Records())  # which keep how it ended, with all that hangs on the failure
+    peer = running.dial()
+    peer.send(scan("flood"))
+    assert peer.take_message()[0] == IMAGE
+    leave(peer)
+    assert running.has_ended_all()
+    assert soon(lambda: texts(answers_of(running, scan("count", READOUTS[0]))) == ["1 running"])
+
+
+def test_a_worker_that_does_not_stop_is_replaced(run, supervisor, caplog):
+    running = run(supervisor)
+    pid = supervisor.pid
+    peer = running.dial()
+    peer.send(scan("hang"))
+    assert peer.take_message()[0] == IMAGE
+    peer.vanish()
+    assert running.has_ended_all()
+    assert soon(lambda: supervisor.pid not in (pid, None))
+    assert images(answers_of(running, scan("echo"))) == SERVED
+    assert "did not stop within 0.5 s" in caplog.text
+    assert "ended with exit code 3" in caplog.text
+
+
+def test_what_came_before_broken_bytes_is_answered_and_then_the_fault(run, lasting):
+    answers = answers_of(run(lasting), scan("slow").removesuffix(CLOSE_BYTES) + b"\x4d\x00")
+    assert images(answers) == SERVED
+    assert "Unknown MRD message id 77" in texts(answers)[0]
+
+
+def test_a_front_that_is_stopped_ends_a_scan_in_words(run, lasting):
+    running = run(lasting)
+    with running.dial() as peer:
+        peer.send(scan("compute"))
+        assert peer.take_message()[0] == IMAGE
+        running.server.stop()
+        assert "being stopped" in texts(peer.take_all())[0]
+    running.thread.join(5)
+    assert not running.thread.is_alive()
+
+
+def test_a_peer_that_sends_faster_than_the_worker_reads_is_made_to_wait(run, lasting):
+    """64 MiB to a worker that takes nothing: what the front holds stays far below."""
+    running = run(lasting, options=QUICK)
+    peer = running.dial()
+    big = readout(4096, 8)
+
+    def send() -> None:
+        with contextlib.suppress(OSError):
+            peer.send(config("compute"), SCAN_HEADER, *[big] * 6000)  # 1.5 GiB
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    sender.join(1.0)
+    try:
+        assert sender.is_alive()
+    finally:
+        peer.sock.shutdown(2)
+        peer.vanish()
+        sender.join(20)
+    assert running.has_ended_all()
+
+
+def test_settings_that_cannot_be_loaded_are_told(supervisor):
+    supervisor.load(Settings())
+    with pytest.raises(GadgetError, match=r"prior: 'broken' is broken; mend it\."):
+        supervisor.load(Settings(prior="broken"))
+    with pytest.raises(GadgetError, match=r"could not be loaded: .* ended with exit code 7"):
+        supervisor.load(Settings(prior="deadly"))
+    supervisor.load(Settings())
+
+
+def test_the_worker_ignores_what_ends_the_front_and_ends_with_its_channel(supervisor):
+    supervisor.load(Settings())
+    pid = supervisor.pid
+    os.kill(pid, signal.SIGTERM)
+    os.kill(pid, signal.SIGINT)
+    supervisor.load(Settings())
+    assert supervisor.pid == pid
+    started = time.monotonic()
+    supervisor.stop()
+    assert time.monotonic() - started < 2
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(GadgetError, match="being stopped"):
+        supervisor.load(Settings())
+
+
+def test_a_program_that_cannot_be_started_is_tried_again_and_told(caplog):
+    supervisor = Supervisor(command=("/no/such/program",))
+    supervisor.start()
+    try:
+        assert soon(lambda: "could not be started" in caplog.text)
+        assert soon(lambda: "it is started again in 1 s" in caplog.text)
+    finally:
+        supervisor.stop()

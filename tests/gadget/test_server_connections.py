@@ -1,0 +1,330 @@
+"""Several connections at a time: how many, how much memory, who looks on, and how a server ends."""
+
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+import scripted_peer as script
+from running_server import SCAN, RunningServer, echo, running_servers, soon
+from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
+
+from gadget.answering import Ending, Peer
+from gadget.connection_options import ConnectionOptions
+from gadget.errors import ScanError
+from gadget.inbox_room import InboxRoom
+from gadget.wire.messages import Acquisition, Close, ConfigFile, Message, ScanHeader, Text
+
+HEAD = NAMED_CONFIG + SCAN_HEADER
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[..., RunningServer]]:
+    with running_servers() as start:
+        yield start
+
+
+def test_a_stuck_reconstruction_does_not_hold_up_other_scans(run):
+    released = threading.Event()
+
+    def handle(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        if not released.is_set():
+            released.wait(20)
+        yield from echo(messages, peer)
+
+    running = run(handle)
+    try:
+        with running.dial() as stuck, running.dial() as other:
+            stuck.send(SCAN)
+            assert soon(lambda: running.server.n_connections == 2)
+            other.send(HEAD)
+            released.set()
+            other.send(CLOSE_BYTES)
+            assert other.take_all() == [(CLOSE, b"")]
+    finally:
+        released.set()
+
+
+@pytest.mark.parametrize(
+    ("config", "message_id"),
+    [(NAMED_CONFIG, TEXT), (script.GADGETRON_CONFIG, ERROR)],
+    ids=["MRD", "Gadgetron"],
+)
+def test_one_connection_too_many_is_refused_in_words(config, message_id, run):
+    running = run(max_connections=2)
+    with running.dial() as first, running.dial() as second:
+        for peer in (first, second):
+            peer.send(HEAD, readout())
+            peer.take_message()
+        with running.dial() as third:
+            third.send(config, SCAN_HEADER, readout())
+            (got, reason), close = third.take_all()
+        assert (got, close) == (message_id, (CLOSE, b""))
+        assert b"already has 2 connections, which is its limit" in reason
+        first.send(CLOSE_BYTES)
+        assert first.take_all() == [(CLOSE, b"")]
+        assert soon(lambda: running.server.n_connections == 1)
+        assert running.serves()
+
+
+def test_those_that_are_refused_are_limited_too_and_leave_nothing(run):
+    running = run(max_connections=2)
+    n_threads = threading.active_count()
+    peers = [running.dial() for _ in range(12)]
+    assert soon(lambda: running.server.n_connections == 2)
+    for peer in peers[4:]:  # neither served nor refused: closed
+        peer.is_at_end_soon()
+    for peer in peers:
+        peer.vanish()
+    assert running.has_ended_all()
+    assert soon(lambda: threading.active_count() <= n_threads)
+    assert running.serves()
+
+
+def test_all_connections_share_the_room_for_what_waits(run):
+    """Six peers send 8 MiB each to reconstructions that take nothing: about 4 MiB are read, not 48."""
+    released = threading.Event()
+    room = InboxRoom(4 * 2**20)
+
+    def late(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
+        released.wait(20)
+        for message in messages:
+            if isinstance(message, Acquisition) and message.header["scan_counter"] == 31:
+                yield message
+
+    running = run(late, ConnectionOptions(room=room))
+    data = HEAD + b"".join(readout(4096, 8, counter=k) for k in range(32)) + CLOSE_BYTES
+    most = 0
+    with running.dial() as a, running.dial() as b, running.dial() as c, running.dial() as d:
+        peers = [a, b, c, d]
+        senders = [threading.Thread(target=peer.send, args=(data,)) for peer in peers]
+        for sender in senders:
+            sender.start()
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            most = max(most, room.used)
+            time.sleep(0.01)
+        assert all(sender.is_alive() for sender in senders)
+        assert room.n_bytes <= most <= room.n_bytes + 4 * 2**20  # one message, and one reading, of each
+        released.set()
+        for sender, peer in zip(senders, peers, strict=True):
+            assert [one for one, _ in peer.take_all()] == [script.ACQUISITION, CLOSE]
+            sender.join(10)
+    assert running.has_ended_all()
+    assert room.used == 0
+
+
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+def test_peers_that_vanish_give_their_room_back(leave, run):
+    room = InboxRoom()
+    running = run(echo, ConnectionOptions(room=room, grace_s=0.5, linger_s=0.5))
+    for n_bytes in (1, 500, len(HEAD) + 100, len(HEAD) + 700, len(SCAN)):
+        peer = running.dial()
+        peer.send(SCAN[:n_bytes], readout(1024, 4))
+        leave(peer)
+    assert running.has_ended_all()
+    assert room.used == 0
+
+
+def test_a_scan_without_end_is_ended(run):
+    running = run(echo, ConnectionOptions(scan_bytes=200_000, linger_s=0.3))
+    with running.dial() as peer, pytest.raises((ConnectionError, TimeoutError)):
+        peer.send(HEAD, *[readout(64, 2)] * 100_000)
+    with running.dial() as peer:
+        peer.send(HEAD, *[readout(64, 2)] * 200)
+        *_, (message_id, reason), close = peer.take_all()
+    assert (message_id, close) == (TEXT, (CLOSE, b""))
+    assert b"sent more than 200000 bytes" in reason
+
+
+class Watch:
+    """Takes note of all it is told."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.got: list[Message] = []
+        self.sent_messages: list[Message] = []
+        self.times: list[float] = []
+        self.endings: list[Ending] = []
+        self._fails_at = fails_at
+
+    def received(self, message: Message, at: float) -> None:
+        if len(self.got) == self._fails_at:
+            raise ValueError("patient Jane Doe")
+        self.got.append(message)
+        self.times.append(at)
+
+    def sent(self, message: Message, at: float) -> None:
+        self.sent_messages.append(message)
+        self.times.append(at)
+
+    def ended(self, ending: Ending) -> None:
+        self.endings.append(ending)
+
+
+class Watched:
+    """Makes watches, and remembers them with their peers."""
+
+    def __init__(self, **options: int) -> None:
+        self.watches: dict[str, Watch] = {}
+        self._options = options
+
+    def __call__(self, address: str) -> Watch:
+        return self.watches.setdefault(address, Watch(**self._options))
+
+    @property
+    def only(self) -> Watch:
+        (watch,) = self.watches.values()
+        return watch
+
+
+def test_a_watch_sees_all_that_comes_and_goes_in_order_and_then_the_end(run):
+    watched = Watched()
+    running = run(watch_factories=[watched])
+    before = time.monotonic()
+    with running.dial() as peer:
+        peer.send(SCAN)
+        peer.take_all()
+        address = "{}:{}".format(*peer.sock.getsockname())
+    assert running.has_ended_all()
+    assert list(watched.watches) == [address]
+    watch = watched.only
+    assert [type(one) for one in watch.got] == [ConfigFile, ScanHeader, *[Acquisition] * 5, Close]
+    assert [type(one) for one in watch.sent_messages] == [*[Acquisition] * 5, Close]
+    assert before < min(watch.times) <= max(watch.times) < time.monotonic()
+    (ending,) = watch.endings
+    assert (ending.n_received, ending.had_scan, ending.failure) == (8, True, None)
+
+
+def test_a_watch_sees_a_message_before_the_reconstruction_does(run):
+    watched = Watched()
+    n_seen = []
+
+    def handle(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
+        for n_taken, _ in enumerate(messages, 1):
+            n_seen.append(len(watched.only.got) - n_taken)
+        yield from ()
+
+    with run(handle, watch_factories=[watched]).dial() as peer:
+        peer.send_byte_by_byte(SCAN)
+        peer.take_all()
+    assert len(n_seen) == 7
+    assert min(n_seen) >= 0
+
+
+def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(run):
+    """The raw data of a scan that cannot be reconstructed is kept, too."""
+    watched = Watched()
+
+    def refuse(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
+        next(messages)
+        raise ScanError("No.")
+
+    running = run(refuse, ConnectionOptions(linger_s=1.0), watch_factories=[watched])
+    with running.dial() as peer:
+        peer.send(HEAD)
+        assert peer.take_all() == [(TEXT, b"No."), (CLOSE, b"")]
+        for k in range(6):  # longer than linger_s in all
+            time.sleep(0.3)
+            peer.send(readout(counter=k))
+        peer.send(CLOSE_BYTES)
+        assert running.has_ended_all()
+    watch = watched.only
+    assert [type(one) for one in watch.got] == [ConfigFile, ScanHeader, *[Acquisition] * 6, Close]
+    assert watch.sent_messages == [Text("No."), Close()]
+    assert str(watch.endings[0].failure) == "No."
+
+
+@pytest.mark.parametrize("fails_at", [0, 3])
+def test_a_watch_that_fails_is_dropped_and_the_scan_goes_on(fails_at, run, caplog):
+    failing, other = Watched(fails_at=fails_at), Watched()
+    running = run(watch_factories=[failing, other])
+    assert running.serves()
+    assert running.has_ended_all()
+    assert len(failing.only.got) == fails_at
+    assert failing.only.endings == []
+    assert len(other.only.got) == 8
+    assert "Watch failed and looks on no more (ValueError); the scan goes on" in caplog.text
+    assert "Jane" not in caplog.text
+
+
+def test_a_watch_that_cannot_be_made_costs_no_scan(run, caplog):
+    def broken(_address: str) -> Watch:
+        raise OSError("no room")
+
+    assert run(watch_factories=[broken]).serves()
+    assert "broken could not be made (OSError)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "words", [b"", CLOSE_BYTES, NAMED_CONFIG + CLOSE_BYTES], ids=["nothing", "close", "config"]
+)
+def test_probes_end_without_a_scan_for_watches_too(words, run):
+    watched = Watched()
+    running = run(watch_factories=[watched])
+    peer = running.dial()
+    peer.send(words)
+    peer.vanish()
+    assert soon(lambda: watched.watches and watched.only.endings)
+    assert not watched.only.endings[0].had_scan
+
+
+def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(run):
+    running = run()
+    with running.dial() as scan, running.dial() as idle:
+        scan.send(HEAD, readout())
+        scan.take_message()
+        assert soon(lambda: running.server.n_connections == 2)
+        running.server.stop(drain_s=20)
+        assert idle.take_all()[-1] == (CLOSE, b"")
+        with pytest.raises(ConnectionError):
+            running.dial()
+        scan.send(readout(counter=1), CLOSE_BYTES)
+        assert scan.take_all() == [(script.ACQUISITION, readout(counter=1)[2:]), (CLOSE, b"")]
+    running.thread.join(5)
+    assert not running.thread.is_alive()
+
+
+@pytest.mark.parametrize("n_stops", [1, 2])
+def test_stopping_cancels_a_scan_in_words_when_its_time_is_up_or_when_asked_again(n_stops, run):
+    running = run()
+    with running.dial() as scan:
+        scan.send(HEAD, readout())
+        scan.take_message()
+        running.server.stop(drain_s=20 if n_stops == 2 else 0.3)
+        if n_stops == 2:
+            running.server.stop()
+        (message_id, reason), close = scan.take_all()
+    assert (message_id, close) == (TEXT, (CLOSE, b""))
+    assert b"being stopped" in reason
+    running.thread.join(5)
+    assert not running.thread.is_alive()
+
+
+def test_fifty_connections_leave_no_thread_and_no_file(run):
+    running = run()
+    assert running.serves()
+    assert running.has_ended_all()
+    before = threading.active_count(), _n_open_files()
+    for k in range(50):
+        with running.dial() as peer:
+            peer.send(HEAD, *[readout(16 << k % 6, 1 + k % 3)] * (k % 4 + 1), CLOSE_BYTES)
+            assert len(peer.take_all()) == k % 4 + 2
+    assert running.has_ended_all()
+    assert soon(lambda: (threading.active_count(), _n_open_files()) == before)
+
+
+def _n_open_files() -> int:
+    from pathlib import Path
+
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_length_of_all_ones_takes_no_memory(run):
+    running = run()
+    with running.dial() as peer:
+        peer.send(HEAD, struct.pack("<HI", TEXT, 2**32 - 1))
+        (message_id, reason), _ = peer.take_all()
+    assert message_id == TEXT
+    assert b"claims 4294967295 bytes" in reason
+    assert running.serves()
