@@ -5,7 +5,7 @@ least one image is a fallback, all zero, or was stopped by its time limit.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -38,7 +38,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done; 1 failed; 2 misuse; 3 done, but an image is labelled (fallback, all zero, "
     "stopped by its time limit), or its uncertainty is missing.",
 )
-_BY_PANEL = {
+_BY_PANEL: dict[str, tuple[Callable[..., None], ...]] = {
     "Try it": (demo, simulate),
     "Recorded scans": (replay, inspect),
     "At the scanner": (serve, send, install_configs, check_config, spooled_scans),

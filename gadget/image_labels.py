@@ -105,14 +105,15 @@ def image_meta(
         "EBM_Seconds": round(result.seconds, 3),
         "EBM_Software": software(),
     }
-    numbers: dict[str, MetaValue | None] = {
+    known: dict[str, MetaValue | None] = {
         "EBM_PriorWeight": result.prior_weight,
         "EBM_NoiseLevel": result.noise_level,
         "EBM_Scale": result.scale,
         "EBM_MeanCoilMagnitude": result.mean_coil_magnitude,
+        "EBM_Solver": result.solver,
         "EBM_Iterations": result.iterations,
     }
-    meta |= {name: value for name, value in numbers.items() if value is not None}
+    meta |= {name: value for name, value in known.items() if value is not None}
     if result.typicality is not None:
         meta |= _typicality_meta(result.typicality)
     if mismatches:

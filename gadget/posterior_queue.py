@@ -29,11 +29,11 @@ from gadget.reconstructor import (
 from gadget.streaming_scan import ScanDevice, kspace_bytes
 from gadget.wire.limits import MIB
 from reconlib.joint.image_model import ImagePhase
-from reconlib.joint.ipalm import IpalmTrace
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule
+from reconlib.joint.result import JointTrace
 from reconlib.posterior.posterior import Posterior
-from reconlib.reconstruction import Reconstruction
+from reconlib.reconstruction import Reconstruction, Solver
 
 logger = logging.getLogger(__name__)
 
@@ -183,7 +183,8 @@ def _reconstruction(batch: Sequence[FinishedSlice], device: torch.device) -> Rec
         mean_coil_magnitude=known([result.mean_coil_magnitude for result in results]),
         prior_weight_rule=cast(WeightRule, results[0].prior_weight_rule),
         image_phase=cast(ImagePhase, results[0].image_phase),
-        trace=IpalmTrace(
+        solver=cast(Solver, results[0].solver),
+        trace=JointTrace(
             energy=nothing,
             image_lipschitz=nothing,
             coil_lipschitz=nothing,

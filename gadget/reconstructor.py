@@ -64,6 +64,8 @@ class SliceResult:
     prior_weight_rule: str
     seconds: float
     """Those of the batch, divided by its slices."""
+    solver: str | None = None
+    """Name of the solver that was used."""
     iterations: int | None = None
     scale: float | None = None
     """The samples were multiplied by this."""
@@ -301,6 +303,7 @@ class Reconstructor:
                     image_phase=result.image_phase,
                     prior_weight_rule=result.prior_weight_rule,
                     seconds=seconds,
+                    solver=result.solver,
                     iterations=result.n_iterations[index],
                     scale=result.scale[index],
                     noise_level=result.noise_level[index],
@@ -336,6 +339,7 @@ def reconstruction_settings(settings: Settings) -> ReconstructionSettings:
     """Translate what the user chose; None in the result: as the prior's card says."""
     solver, weight = settings.solver, settings.prior_weight
     return ReconstructionSettings(
+        solver=solver.method,
         image_phase=None if settings.image_phase == "prior" else settings.image_phase,
         iterations=solver.iterations,
         coil_smoothness=solver.coil_smoothness,

@@ -25,8 +25,10 @@ HELD_FROM_START = ("device", "threads")
 class SolverSettings(Section):
     """How the joint estimate of image and coils is run."""
 
-    iterations: int = Field(default=100, ge=1, le=10_000)
-    """Most iterations per slice."""
+    method: Literal["fast", "paper"] = "fast"
+    """fast: a third of the prior's gradients; paper: as published. With image_phase real always paper."""
+    iterations: int | None = Field(default=None, ge=1, le=10_000)
+    """Most iterations per slice. null: 32 of fast, 100 of paper."""
     coil_smoothness: float | None = Field(default=None, gt=0)
     """Weight of the smoothness of the coil maps (mu). null: as the prior's card says, else 0.3."""
     imaginary_weight: float = Field(default=0.2, gt=0)
@@ -173,7 +175,7 @@ class Settings(Section):
     output: OutputSettings = OutputSettings()
     posterior: PosteriorSettings = PosteriorSettings()
     batch_slices: int = Field(default=1, ge=1, le=1024)
-    """Most slices reconstructed together, of those that wait; more is faster on a GPU. None waits for more."""
+    """Most slices reconstructed together, of those that wait; more is faster on a GPU. None is waited for."""
     threads: int | None = Field(default=None, ge=1, le=1024)
     """CPU threads. null: as many as the environment gives."""
     seed: int = Field(default=0, ge=0, lt=2**63)

@@ -78,9 +78,13 @@ def kept_runs(
 
 
 def in_words(
-    fit: WeightFit, cases: Sequence[FitCase], patterns: Sequence[str], settings: Settings, reference: str
+    fit: WeightFit, cases: Sequence[FitCase], patterns: Sequence[str], chosen: tuple[str, int], reference: str
 ) -> str:
-    """Return what the card says about the scans of the fit: no path, no name."""
+    """Return what the card says about the scans of the fit: no path, no name.
+
+    ``chosen`` are solver and iterations.
+    """
+    solver, iterations = chosen
     levels = [one.noise_level for one in fit.best[fit.rule.coil_smoothness]]
     n_scans, n_slices = len({one.scan for one in cases}), len({one.case.scan.name for one in cases})
     scans = f"{n_scans} scan{'s' * (n_scans > 1)} ({n_slices} slice{'s' * (n_slices > 1)})"
@@ -89,7 +93,7 @@ def in_words(
         fits += f", R^2 {fit.rule.r_squared:.3f}"
     return (
         f"{scans}, noise level {min(levels):.4g} to {max(levels):.4g}, {', '.join(patterns)}, "
-        f"{settings.solver.iterations} iterations per slice, reference {reference}; {fits}"
+        f"{iterations} iterations of the solver {solver} per slice, reference {reference}; {fits}"
     )
 
 

@@ -3,28 +3,26 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
+from reconlib.joint.coil_map_start import continued_maps
+from reconlib.joint.coil_step import mean_coil_magnitude
 from reconlib.joint.data_consistency import DataConsistency, DataTerm, normalise_coils
 from reconlib.joint.given_start import check_given
 from reconlib.joint.image_model import ImageModel, ImagePhase
-from reconlib.joint.ipalm import (
-    IpalmProgress,
-    IpalmResult,
-    IpalmSettings,
-    IpalmTrace,
-    ipalm,
-    mean_coil_magnitude,
-)
+from reconlib.joint.ipalm import IpalmSettings, ipalm
 from reconlib.joint.map_start import has_own_calibration, start_from_maps
 from reconlib.joint.nonuniform_start import smooth_maps
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.phase_start import phase_to_image
 from reconlib.joint.prior_weight import WeightRule, prior_weight
+from reconlib.joint.result import JointProgress, JointResult, JointTrace
 from reconlib.joint.sample_trust import PILOT, is_repeated, sample_trust
+from reconlib.joint.split_solver import SplitSettings, split_solve
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
 from reconlib.operators.least_squares import LeastSquares
@@ -33,7 +31,11 @@ from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.card import PriorCard
 from reconlib.priors.library import Prior
 
-Progress = IpalmProgress
+Progress = JointProgress
+Solver = Literal["fast", "paper"]
+ITERATIONS: dict[Solver, int] = {"fast": 32, "paper": 100}
+OFF_GRID_COIL_STEPS = 5
+"""Per iteration: a centre of k-space that is measured densely makes the data term steep and steps short."""
 DEFAULT_COIL_SMOOTHNESS = 0.3
 """mu that suits both shipped priors, from simulated scans of validation images."""
 
@@ -42,8 +44,12 @@ DEFAULT_COIL_SMOOTHNESS = 0.3
 class ReconstructionSettings:
     """What a user may choose; None leaves the choice to the prior's card."""
 
+    solver: Solver = "fast"
+    """``fast``: :mod:`~reconlib.joint.split_solver`. ``paper``: Algorithm 1, :mod:`~reconlib.joint.ipalm`,
+    which also takes the place of ``fast`` where the image is ``real``."""
     image_phase: ImagePhase | None = None
-    iterations: int = 100
+    iterations: int | None = None
+    """None: 32 of ``fast``, 100 of ``paper``, which end about equally far."""
     coil_smoothness: float | None = None
     """mu, in units of the scaled data term; where neither this nor the card says it, 0.3."""
     imaginary_weight: float = 0.2
@@ -77,7 +83,8 @@ class Reconstruction:
     """Mean magnitude of the maps in the object before they are normalised: drift shows here."""
     prior_weight_rule: WeightRule
     image_phase: ImagePhase
-    trace: IpalmTrace
+    solver: Solver
+    trace: JointTrace
     """Per iteration; its columns are the slices that are not all zero, in order."""
     trust: Tensor | None = None
     """float32 (slice, point), see :mod:`~reconlib.joint.sample_trust`; None: 1 for all samples."""
@@ -89,6 +96,13 @@ def coil_smoothness(settings: ReconstructionSettings, card: PriorCard) -> float:
         if value is not None:
             return value
     return DEFAULT_COIL_SMOOTHNESS
+
+
+def solver_of(settings: ReconstructionSettings, card: PriorCard) -> tuple[Solver, int]:
+    """Return the solver and its iterations: those of the settings, but ``paper`` where the image is real."""
+    is_real = (settings.image_phase or card.image_phase) == "real"
+    solver: Solver = "paper" if is_real else settings.solver
+    return solver, ITERATIONS[solver] if settings.iterations is None else settings.iterations
 
 
 def zero_filled(kspace: KSpace | NonuniformKSpace) -> Tensor:
@@ -201,28 +215,38 @@ def reconstruct(
         first_image, first_coils = phase_to_image(first_image * per_slice, first_coils)
         first_image = first_image / per_slice
 
-    def solve(data: DataTerm, iterations: int, watch: Callable[[Progress], None] | None) -> IpalmResult:
-        return ipalm(
-            data.scaled(factors).select(used),
-            model,
-            CoilSmoothness(coil_smoothness(settings, card)),
-            initial_image=(first_image * per_slice)[used],
-            initial_coils=first_coils[used],
-            settings=IpalmSettings(
-                iterations=iterations,
-                tolerance=settings.tolerance,
-                estimate_coils=coils is None and (initial_coils is None or _has_centre(kspace)),
-                gradient_noise_std=card.gradient_noise_std,
-                symmetric_views=card.symmetric_views,
-            ),
-            generator=torch.Generator().manual_seed(seed),
-            out_of_time=out_of_time,
-            on_iteration=watch,
-        )
+    smoothness = CoilSmoothness(coil_smoothness(settings, card))
+    estimates_coils = coils is None and (initial_coils is None or _has_centre(kspace))
+    solver, iterations = solver_of(settings, card)
+    if solver == "fast" and maps is None and phase != "free" and _has_centre(kspace):
+        first_coils = smooth_maps(coil_images)
+    if solver == "fast" and estimates_coils:
+        first_coils = continued_maps(first_coils, first_image * per_slice, smoothness)
+
+    def solve(data: DataTerm, iterations: int, watch: Callable[[Progress], None] | None) -> JointResult:
+        common: dict[str, Any] = {
+            "iterations": iterations,
+            "tolerance": settings.tolerance,
+            "estimate_coils": estimates_coils,
+            "gradient_noise_std": card.gradient_noise_std,
+            "symmetric_views": card.symmetric_views,
+        }
+        problem = data.scaled(factors).select(used), model, smoothness
+        start: dict[str, Any] = {
+            "initial_image": (first_image * per_slice)[used],
+            "initial_coils": first_coils[used],
+            "generator": torch.Generator().manual_seed(seed),
+            "out_of_time": out_of_time,
+            "on_iteration": watch,
+        }
+        if solver == "fast":
+            coil_steps = OFF_GRID_COIL_STEPS if isinstance(kspace, NonuniformKSpace) else 1
+            return split_solve(*problem, settings=SplitSettings(coil_steps=coil_steps, **common), **start)
+        return ipalm(*problem, settings=IpalmSettings(**common), **start)
 
     pilot = trust = None
     if not isinstance(kspace, KSpace) and isinstance(fourier, NonuniformFourier) and is_repeated(kspace):
-        pilot = solve(data, min(PILOT, settings.iterations), None)
+        pilot = solve(data, min(PILOT, iterations), None)
         first = torch.zeros_like(coil_images)
         first[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
         trust = sample_trust(kspace, fourier, first)
@@ -231,9 +255,9 @@ def reconstruct(
     if pilot is not None and Outcome.OUT_OF_TIME in pilot.outcomes:
         result, trust = pilot, None
     else:
-        result = solve(data, settings.iterations, on_iteration)
+        result = solve(data, iterations, on_iteration)
     collected = _collect(
-        result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase
+        result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase, solver
     )
     return replace(collected, trust=trust)
 
@@ -260,13 +284,14 @@ def _has_centre(kspace: KSpace | NonuniformKSpace) -> bool:
 
 
 def _collect(
-    result: IpalmResult,
+    result: JointResult,
     used: Tensor,
     scales: list[float],
     levels: list[float],
     weights: list[float],
     rule: WeightRule,
     phase: ImagePhase,
+    solver: Solver,
 ) -> Reconstruction:
     """Put the slices that were reconstructed back between the all-zero ones, in the units of the samples."""
     n_slices = len(scales)
@@ -294,5 +319,6 @@ def _collect(
         mean_coil_magnitude=tuple(magnitudes),
         prior_weight_rule=rule,
         image_phase=phase,
+        solver=solver,
         trace=result.trace,
     )

@@ -40,7 +40,8 @@ class BenchCase:
     case: Case
     prior: Prior
     """On the device."""
-    iterations: int
+    iterations: int | None
+    """None: the solver's own number."""
     has_image: bool = True
     """Whether the image is worth looking at: with random weights it is not."""
 

@@ -1,5 +1,6 @@
-"""How often a solver asks its prior: the energy, wrapped."""
+"""How often a solver asks its prior."""
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from reconlib.priors.library import Prior
 
 @dataclass(slots=True)
 class Count:
-    """Evaluations of a prior's network, each of all slices of a batch."""
+    """Evaluations of a prior's energy, each of all slices of a batch."""
 
     gradients: int = 0
     """With the value, which comes with it."""
@@ -19,33 +20,25 @@ class Count:
     """Of the value alone."""
 
 
-class CountingEnergy:
-    """An energy that counts; whatever else an energy may have is passed on."""
-
-    def __init__(self, energy: Energy, count: Count) -> None:
-        self._energy = energy
-        self._count = count
-
-    @property
-    def temperature(self) -> float:
-        """That of the energy."""
-        return self._energy.temperature
-
-    def value(self, image: Tensor, /) -> Tensor:
-        """Count, and return the value."""
-        self._count.values += 1
-        return self._energy.value(image)
-
-    def value_and_gradient(self, image: Tensor, /) -> tuple[Tensor, Tensor]:
-        """Count, and return value and gradient."""
-        self._count.gradients += 1
-        return self._energy.value_and_gradient(image)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._energy, name)
-
-
 def counted(prior: Prior) -> tuple[Prior, Count]:
     """Return the prior with an energy that counts, and its count."""
     count = Count()
-    return replace(prior, energy=CountingEnergy(prior.energy, count)), count
+    return replace(prior, energy=_counting(prior.energy, count)), count
+
+
+def _counting(energy: Energy, count: Count) -> Energy:
+    """Return a copy that counts, of a class below the energy's own: solvers tell kinds of energy apart."""
+    kind: type[Any] = type(energy)
+
+    def value(_self: Energy, image: Tensor, /) -> Tensor:
+        count.values += 1
+        return energy.value(image)
+
+    def value_and_gradient(_self: Energy, image: Tensor, /) -> tuple[Tensor, Tensor]:
+        count.gradients += 1
+        return energy.value_and_gradient(image)
+
+    methods = {"__slots__": (), "value": value, "value_and_gradient": value_and_gradient}
+    twin: Energy = copy.copy(energy)
+    object.__setattr__(twin, "__class__", type(kind.__name__, (kind,), methods))
+    return twin

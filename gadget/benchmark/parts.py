@@ -7,13 +7,13 @@ import torch
 
 from gadget.benchmark.machine import load_now
 from gadget.benchmark.objective import data_term
-from gadget.benchmark.solvers import DEFAULT, REFERENCE, Problem
+from gadget.benchmark.solvers import DEFAULT, Problem
 from gadget.benchmark.timing import Spent, least_spent
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.view import draw_view
 from reconlib.evaluation.summary import Row
 from reconlib.joint.image_model import ImageModel
-from reconlib.reconstruction import coil_smoothness
+from reconlib.reconstruction import Solver, coil_smoothness
 
 GRADIENT, VALUE = "network gradient", "network value"
 TRANSFORM, PROX, LINE_SEARCH = "coil transform", "coil prox", "line search"
@@ -23,7 +23,7 @@ TRANSFORMS_PER_ITERATION = 6
 each block."""
 SUM = "sum of an iteration, ms"
 START_ITERATIONS = 3
-ITERATIONS = 2, 10
+ITERATIONS = 4, 12
 """Of the two reconstructions whose difference gives the time of an iteration."""
 
 
@@ -35,7 +35,7 @@ def time_parts(problem: Problem, *, repeats: int) -> Row:
     value, coil transform, norms. Copies are measured where there is a device to copy to.
     """
     prior, kspace, device = problem.case.prior, problem.kspace, problem.device
-    start = problem.solve(DEFAULT, iterations=min(START_ITERATIONS, problem.settings.iterations))
+    start = problem.solve(DEFAULT, iterations=START_ITERATIONS)
     image, coils = start.image * start.scale[0], start.coils
     card = prior.card
     view = draw_view(
@@ -71,7 +71,7 @@ def time_parts(problem: Problem, *, repeats: int) -> Row:
     row: Row = {f"{name}, ms": 1000 * one.seconds for name, one in spent.items()}
     least = sum_of_iteration(spent)
     row |= {SUM: 1000 * least.seconds, f"{SUM} (CPU)": 1000 * least.cpu_seconds}
-    for solver in (REFERENCE, DEFAULT):
+    for solver in problem.solvers:
         found = _iteration(problem, solver)
         if found is not None:
             row |= {
@@ -92,9 +92,9 @@ def sum_of_iteration(spent: dict[str, Spent]) -> Spent:
     )
 
 
-def _iteration(problem: Problem, solver: str) -> Spent | None:
+def _iteration(problem: Problem, solver: Solver) -> Spent | None:
     """Time an iteration in the same run: the difference between a longer reconstruction and a shorter one."""
-    shorter, longer = (min(n, problem.settings.iterations) for n in ITERATIONS)
+    shorter, longer = (min(n, problem.iterations_of(solver)) for n in ITERATIONS)
     if longer == shorter:
         return None
     runs = {str(n): partial(problem.solve, solver, iterations=n) for n in (shorter, longer)}

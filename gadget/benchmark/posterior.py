@@ -3,7 +3,7 @@
 import math
 
 from gadget.benchmark.machine import load_now
-from gadget.benchmark.solvers import DEFAULT, Problem, Watch, with_solver
+from gadget.benchmark.solvers import DEFAULT, Problem, Watch
 from gadget.benchmark.timing import spent_on
 from reconlib.evaluation.summary import Row
 from reconlib.posterior.run import PosteriorRun
@@ -28,7 +28,7 @@ def time_to_agreement(
         found,
         prior=problem.case.prior,
         settings=sampling,
-        solver=with_solver(problem.settings, DEFAULT),
+        solver=problem.settings_of(DEFAULT),
         seed=problem.seed,
     )
     seconds = cpu_seconds = 0.0

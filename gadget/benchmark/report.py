@@ -150,7 +150,8 @@ def _by_solver(rows: Iterable[Row]) -> dict[str, Row]:
                 for key, value in row.items()
                 if key.startswith(f"{solver}: ")
             }
-            table[f"{row['case']}, {solver}"] = mine | {"load": row["load"]}
+            if mine:
+                table[f"{row['case']}, {solver}"] = mine | {"load": row["load"]}
     return table
 
 

@@ -6,7 +6,7 @@ versions and code. A run that was interrupted goes on; on another machine everyt
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
@@ -41,15 +41,14 @@ class Plan:
     scans: Sequence[FullScan] = ()
     """Fully sampled ones; each is a case more, like ``brain``."""
     settings: ReconstructionSettings
-    iterations: int | None = None
-    """Of all cases; None: those of the sizes."""
     sampling: PosteriorSettings
     prior: Prior
     """Of all cases but ``paper``; on the device."""
     device: torch.device
     seed: int = 0
     with_peers: bool = False
-    bart: Bart | None = field(default_factory=Bart.find)
+    bart: Bart | None = None
+    """Where it is installed."""
 
     @cached_property
     def problems(self) -> dict[str, Problem]:
@@ -58,10 +57,7 @@ class Plan:
             simulated_case(name, self.sizes, self.prior, self.device) for name in self.cases
         ]
         made += [measured_case(scan, self.sizes, self.prior) for scan in self.scans]
-        return {
-            case.name: Problem.of(case, self.settings, self.device, self.seed, self.iterations)
-            for case in made
-        }
+        return {case.name: Problem.of(case, self.settings, self.device, self.seed) for case in made}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +87,11 @@ def run_bench(
     """
     kept = KeptRows(folder)
     facts = machine_facts(plan.device)
-    tasks, notes = list(_tasks(plan, watch)), []
-    if plan.with_peers:
-        peers, missing = _peers(plan)
-        tasks += list(_peer_tasks(plan, peers))
-        notes += missing
+    peers, missing = _peers(plan) if plan.with_peers else ([], [])
+    tasks = list(_tasks(plan, peers, watch))
     on_start(len(tasks))
     about = {name: problem.case.about for name, problem in plan.problems.items()}
-    report = Report(machine=facts, sizes=plan.sizes.name, cases=about, notes=tuple(notes))
+    report = Report(machine=facts, sizes=plan.sizes.name, cases=about, notes=tuple(missing))
     for done, task in enumerate(tasks, start=1):
         watch(f"{task.case}, {task.section} {task.about}".strip())
         row = kept.get(_key(plan, facts, task), partial(_measured, task))
@@ -109,19 +102,27 @@ def run_bench(
     return report
 
 
-def _tasks(plan: Plan, watch: Callable[[str], None]) -> Iterator[Task]:
-    """Yield all but the peers, one case after another."""
+def _tasks(plan: Plan, peers: Sequence[Peer], watch: Callable[[str], None]) -> Iterator[Task]:
+    """Yield one case after another, then how cost grows; what matters most comes first."""
     sizes = plan.sizes
     for name, problem in plan.problems.items():
-        yield Task(
-            section="parts",
-            case=name,
-            measure=partial(parts.time_parts, problem, repeats=PART_REPEATS * sizes.repeats),
-        )
         yield Task(
             section="solvers",
             case=name,
             measure=partial(solvers.compare_solvers, problem, repeats=sizes.repeats, watch=watch),
+        )
+        for peer in peers if problem.case.has_image else ():
+            yield Task(
+                section="peers",
+                case=name,
+                about=peer.name,
+                depends_on=(peer.identity,),
+                measure=partial(measure_peer, peer, problem.case.case, repeats=sizes.repeats),
+            )
+        yield Task(
+            section="parts",
+            case=name,
+            measure=partial(parts.time_parts, problem, repeats=PART_REPEATS * sizes.repeats),
         )
         for point in scaling.batches_of(problem, sizes):
             yield Task(section=point.axis, case=name, about=str(point.at), measure=point.measure)
@@ -138,9 +139,7 @@ def _tasks(plan: Plan, watch: Callable[[str], None]) -> Iterator[Task]:
                     watch=watch,
                 ),
             )
-    growth = scaling.growth_of(
-        plan.settings, plan.prior, sizes, plan.device, seed=plan.seed, iterations=plan.iterations
-    )
+    growth = scaling.growth_of(plan.settings, plan.prior, sizes, plan.device, seed=plan.seed)
     for point in growth:
         yield Task(section=point.axis, case=GROWTH, about=str(point.at), measure=point.measure)
 
@@ -150,19 +149,6 @@ def _peers(plan: Plan) -> tuple[list[Peer], list[str]]:
     sigpy = sigpy_peers()
     found = [*(bart_peers(plan.bart) if plan.bart is not None else ()), *sigpy]
     return found, missing_peers(plan.bart, sigpy)
-
-
-def _peer_tasks(plan: Plan, peers: Sequence[Peer]) -> Iterator[Task]:
-    for name, problem in plan.problems.items():
-        if problem.case.has_image:
-            for peer in peers:
-                yield Task(
-                    section="peers",
-                    case=name,
-                    about=peer.name,
-                    depends_on=(peer.identity,),
-                    measure=partial(measure_peer, peer, problem.case.case, repeats=plan.sizes.repeats),
-                )
 
 
 def _measured(task: Task) -> Row:
@@ -178,7 +164,6 @@ def _key(plan: Plan, facts: Facts, task: Task) -> str:
         prior.card,
         plan.sizes,
         plan.settings,
-        plan.iterations,
         plan.seed,
         facts,
         task.depends_on,

@@ -45,14 +45,13 @@ def growth_of(
     device: torch.device,
     *,
     seed: int,
-    iterations: int | None,
 ) -> Iterator[Point]:
     """Yield points of all other curves, with the simulated head of the case ``brain`` and ``radial``."""
     n_y, n_x, n_coils = sizes.brain
 
     def on_grid(matrix: tuple[int, int], coils: int, n_slices: int, batch: int) -> Row:
         case = measured_case(head(matrix, coils), sizes, prior)
-        return _batch(Problem.of(case, settings, device, seed, iterations), sizes, batch, n_slices)
+        return _batch(Problem.of(case, settings, device, seed), sizes, batch, n_slices)
 
     def radial(n_spokes: int) -> Row:
         case = BenchCase(
@@ -61,7 +60,7 @@ def growth_of(
             prior=prior,
             iterations=sizes.iterations,
         )
-        return _batch(Problem.of(case, settings, device, seed, iterations), sizes, 1, 1)
+        return _batch(Problem.of(case, settings, device, seed), sizes, 1, 1)
 
     for n in sizes.slices:
         batch = min(n, sizes.scan_batch)
@@ -76,7 +75,7 @@ def growth_of(
 
 def _batch(problem: Problem, sizes: Sizes, batch: int, n_batches: int) -> Row:
     """Time some batches, one after another; the first of all warms up."""
-    at_most = problem.settings.iterations
+    at_most = problem.iterations_of(DEFAULT)
     iterations = min(sizes.batch_iterations or at_most, at_most)
     many = replace(problem, kspace=side_by_side(problem.kspace, batch))
 

@@ -13,9 +13,9 @@ class Sizes:
     brain: tuple[int, int, int]
     radial: tuple[int, int, int]
     n_spokes: int
-    iterations: int
-    """Of the cases with a trained prior."""
-    paper_iterations: int
+    iterations: int | None
+    """Of all cases but ``paper``; None: the solver's own number."""
+    paper_iterations: int | None
     repeats: int
     """Of whole reconstructions; of their parts ten times as many."""
     batches: tuple[int, ...]
@@ -37,8 +37,8 @@ QUICK = Sizes(
     brain=(96, 96, 4),
     radial=(96, 96, 4),
     n_spokes=24,
-    iterations=10,
-    paper_iterations=3,
+    iterations=None,
+    paper_iterations=2,
     repeats=1,
     batches=(1, 2),
     batch_iterations=3,
@@ -55,7 +55,7 @@ CPU = Sizes(
     brain=(256, 256, 8),
     radial=(256, 256, 8),
     n_spokes=45,
-    iterations=100,
+    iterations=None,
     paper_iterations=10,
     repeats=1,
     batches=(1, 4),
@@ -73,8 +73,8 @@ GPU = Sizes(
     brain=(256, 256, 8),
     radial=(256, 256, 8),
     n_spokes=45,
-    iterations=100,
-    paper_iterations=100,
+    iterations=None,
+    paper_iterations=None,
     repeats=3,
     batches=(1, 4, 16),
     batch_iterations=0,

@@ -1,13 +1,12 @@
 """The joint reconstruction by each solver: time, evaluations, memory, and what was reached with them.
 
-``paper`` is the reference: Algorithms 1 and 2. Every other solver is measured against it in the same run,
-with the same iterations at most, and by the same objective (:mod:`gadget.benchmark.objective`).
+``paper`` is the reference: Algorithms 1 and 2. Every other solver is measured against it in the same run, by
+the same objective (:mod:`gadget.benchmark.objective`).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
 
 import torch
 
@@ -20,9 +19,10 @@ from reconlib.evaluation.metrics import fit_scale, psnr, ssim
 from reconlib.evaluation.summary import Row
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.priors.library import Prior
-from reconlib.reconstruction import Reconstruction, ReconstructionSettings, reconstruct
+from reconlib.reconstruction import Reconstruction, ReconstructionSettings, Solver, reconstruct, solver_of
 
-REFERENCE, DEFAULT = "paper", "fast"
+REFERENCE: Solver = "paper"
+DEFAULT: Solver = "fast"
 SOLVERS = (REFERENCE, DEFAULT)
 MEMORY_ITERATIONS = 3
 """Every iteration takes the same memory."""
@@ -30,14 +30,6 @@ ROUNDING = 1e-6
 """Relative: objectives closer than this are equal in float32."""
 
 Watch = Callable[[str], None]
-
-
-def with_solver(settings: ReconstructionSettings, solver: str) -> ReconstructionSettings:
-    """Return the settings for a solver by its name; where there is only one, as they are."""
-    if not any(one.name == "solver" for one in fields(settings)):
-        return settings
-    chosen: dict[str, Any] = {"solver": solver}
-    return replace(settings, **chosen)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +44,10 @@ class Problem:
 
     @staticmethod
     def of(
-        case: BenchCase,
-        settings: ReconstructionSettings,
-        device: torch.device,
-        seed: int = 0,
-        iterations: int | None = None,
+        case: BenchCase, settings: ReconstructionSettings, device: torch.device, seed: int = 0
     ) -> "Problem":
-        """Move a case to a device; ``iterations`` in place of the case's own."""
-        own = replace(settings, iterations=iterations or case.iterations)
+        """Move a case to a device; where the settings leave iterations open, the case may say them."""
+        own = replace(settings, iterations=settings.iterations or case.iterations)
         return Problem(case, case.case.kspace.to(device), own, seed)
 
     @property
@@ -67,11 +55,25 @@ class Problem:
         """Where it is solved."""
         return self.kspace.samples.device
 
+    @property
+    def solvers(self) -> tuple[Solver, ...]:
+        """The solvers that differ for this case, the reference first."""
+        card = self.case.prior.card
+        return tuple(dict.fromkeys(solver_of(self.settings_of(one), card)[0] for one in SOLVERS))
+
+    def settings_of(self, solver: Solver) -> ReconstructionSettings:
+        """Return the settings for a solver."""
+        return replace(self.settings, solver=solver)
+
+    def iterations_of(self, solver: Solver) -> int:
+        """Return how many iterations a solver makes at most."""
+        return solver_of(self.settings_of(solver), self.case.prior.card)[1]
+
     def solve(
-        self, solver: str, *, iterations: int | None = None, prior: Prior | None = None
+        self, solver: Solver, *, iterations: int | None = None, prior: Prior | None = None
     ) -> Reconstruction:
         """Reconstruct; with fewer iterations, or another prior, where given."""
-        settings = with_solver(self.settings, solver)
+        settings = self.settings_of(solver)
         if iterations is not None:
             settings = replace(settings, iterations=iterations)
         return reconstruct(self.kspace, prior=prior or self.case.prior, settings=settings, seed=self.seed)
@@ -82,7 +84,7 @@ def compare_solvers(problem: Problem, *, repeats: int, watch: Watch = lambda _te
     row: Row = {"load": load_now()}
     objective: Objective | None = None
     reference: Reconstruction | None = None
-    for solver in SOLVERS:
+    for solver in problem.solvers:
         watch(f"{problem.case.name}, {solver}")
         prior, count = counted(problem.case.prior)
         result = problem.solve(solver, prior=prior)  # counts, and warms up what is timed below
@@ -112,7 +114,7 @@ def compare_solvers(problem: Problem, *, repeats: int, watch: Watch = lambda _te
             found["PSNR against paper"] = likeness(result, reference)
             found |= _to_the_objective(problem, solver, objective, objective.of(reference)[0], watch)
         row |= {f"{solver}: {name}": value for name, value in found.items()}
-    for times in ("seconds", "CPU seconds"):
+    for times in ("seconds", "CPU seconds") if DEFAULT in problem.solvers else ():
         ratio = float(row[f"{REFERENCE}: {times}"]) / float(row[f"{DEFAULT}: {times}"])
         row[f"{DEFAULT}: times faster ({times})"] = ratio
     return row
@@ -130,16 +132,16 @@ def likeness(result: Reconstruction, reference: Reconstruction) -> float:
     return float(psnr(result.image.abs().cpu(), reference.image.abs().cpu()))
 
 
-def _times(problem: Problem, solver: str, repeats: int) -> tuple[Spent, float | None]:
+def _times(problem: Problem, solver: Solver, repeats: int) -> tuple[Spent, float | None]:
     """Return the least that some runs took, and the memory of a short one."""
     runs = [spent_on(lambda: problem.solve(solver), problem.device) for _ in range(repeats)]
-    few = min(problem.settings.iterations, MEMORY_ITERATIONS)
+    few = min(problem.iterations_of(solver), MEMORY_ITERATIONS)
     mib = peak_mib(lambda: problem.solve(solver, iterations=few), problem.device)
     return reduce(Spent.least, runs), mib
 
 
 def _to_the_objective(
-    problem: Problem, solver: str, objective: Objective, target: float, watch: Watch
+    problem: Problem, solver: Solver, objective: Objective, target: float, watch: Watch
 ) -> Row:
     """Search for the fewest iterations with which a solver is as low as the reference.
 
@@ -154,7 +156,7 @@ def _to_the_objective(
         gradients[iterations] = count.gradients
         return objective.of(result)[0] <= target + ROUNDING * abs(target)
 
-    fewest = fewest_that(reaches, problem.settings.iterations)
+    fewest = fewest_that(reaches, problem.iterations_of(solver))
     if fewest is None:
         return {"iterations to paper's objective": "not reached"}
     return {

@@ -33,7 +33,7 @@ def bench(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Where rows, tables and the picture are kept.")
     ] = Path("bench"),
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: a minute on two cores.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: some minutes on two cores.")] = False,
     peers: Annotated[
         bool,
         typer.Option("--peers", help="Also time BART and sigpy, where they are installed."),
@@ -61,6 +61,7 @@ def bench(
     from gadget.evaluation_inputs import read_full_scans, with_names_of_their_own
     from gadget.prior_faults import prior_faults_as_settings_faults
     from gadget.reconstructor import Reconstructor, reconstruction_settings, sampling_settings
+    from reconlib.evaluation.bart import Bart
 
     use_threads(settings)
     with prior_faults_as_settings_faults():
@@ -68,18 +69,17 @@ def bench(
         loaded = reconstructor.load(settings)
     found = [scan for path in scans or () for scan in read_full_scans(path, settings, n_slices=1)]
     sizes = QUICK if quick else GPU if reconstructor.device.type == "cuda" else CPU
-    chosen = "iterations" in settings.solver.model_fields_set
     plan = Plan(
         sizes=sizes,
         cases=names or ([] if found else list(CASES)),
         scans=with_names_of_their_own(found),
         settings=reconstruction_settings(settings),
-        iterations=settings.solver.iterations if chosen else None,
         sampling=sampling_settings(settings),
         prior=loaded,
         device=reconstructor.device,
         seed=settings.seed,
         with_peers=peers,
+        bart=Bart.find() if peers else None,
     )
     with rows_on_terminal() as progress:
         report = run_bench(out, plan, on_start=progress.start, on_row=progress.row, watch=progress.watch)

@@ -141,7 +141,7 @@ def send(
         str,
         typer.Option(
             metavar="NAME",
-            help="Configuration that the server is asked for: images-only, say; of a Gadgetron, ebm_connect.xml.",
+            help="Configuration that the server is asked for: images-only, say; of Gadgetron a chain.",
         ),
     ] = "gadgetron-ebm",
     group: Group = "dataset",

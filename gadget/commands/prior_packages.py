@@ -12,7 +12,9 @@ from gadget.commands.weight_fitting import fit_weight
 from gadget.commands.width_fitting import fit_width
 from gadget.configs import prior_folders, user_prior_folder
 
-prior_app = typer.Typer(no_args_is_help=True, help="Priors that are installed, or that lie in a folder.")
+prior_app = typer.Typer(
+    no_args_is_help=True, help="Look at priors, verify, pack, install and import them, and fit their numbers."
+)
 prior_app.command("list")(list_priors)
 prior_app.command("show")(show_prior)
 prior_app.command("verify")(verify_prior)

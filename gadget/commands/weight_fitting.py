@@ -79,6 +79,7 @@ def fit_weight(
     from reconlib.evaluation.best_weight import FACTORS
     from reconlib.evaluation.grid_patterns import PATTERNS
     from reconlib.priors.library import find_prior, load_prior
+    from reconlib.reconstruction import solver_of
 
     chosen = list(dict.fromkeys(part.strip() for part in patterns.split(",") if part.strip()))
     for pattern in chosen:
@@ -118,7 +119,8 @@ def fit_weight(
             )
         except weight_fit.FitError as error:
             raise SettingsError(f"fit-weight: {error}") from error
-    card = fit.rule.on(prior.card, fitting.in_words(fit, cases, chosen, settings, reference))
+    solver = solver_of(reconstruction_settings(settings), prior.card)
+    card = fit.rule.on(prior.card, fitting.in_words(fit, cases, chosen, solver, reference))
     typer.echo(fitting.best_table(fit).markdown(fitting.DIGITS))
     typer.echo(fitting.mu_table(fit).markdown(fitting.DIGITS))
     if fit.held_out:

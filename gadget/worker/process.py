@@ -134,6 +134,7 @@ class Reconstruction:
             if self._reconstructor is None:
                 import torch
 
+                import gadget.pipeline  # noqa: F401  # here, so that the first scan need not wait for it
                 from gadget.reconstructor import Reconstructor
 
                 if settings.threads is not None:

@@ -33,6 +33,16 @@ class CoilSmoothness:
                 total += point.select(axis, edge).abs().square().sum(dim=(1, 2), dtype=torch.float64)
         return self.weight / 2 * total
 
+    def gradient(self, point: Tensor, /) -> Tensor:
+        """Return mu D^T D of maps, shaped as they are: the gradient by the convention d/dRe + i d/dIm."""
+        planes = torch.view_as_real(point)
+        pull = 4 * planes
+        for axis in (-3, -2):
+            n = planes.shape[axis]
+            pull.narrow(axis, 1, n - 1).sub_(planes.narrow(axis, 0, n - 1))
+            pull.narrow(axis, 0, n - 1).sub_(planes.narrow(axis, 1, n - 1))
+        return torch.view_as_complex(pull.mul_(self.weight))
+
     def prox(self, point: Tensor, step: Tensor, /) -> Tensor:
         """Minimise ``step * value(x) + |x - point|^2 / 2`` for each slice; ``step`` has shape (slice,)."""
         n_y, n_x = point.shape[-2:]

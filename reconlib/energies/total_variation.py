@@ -35,6 +35,17 @@ class TotalVariation:
         gradient[..., :, 1:] += d_x[..., :, :-1]
         return value, gradient
 
+    def curvature(self, image: Tensor, direction: Tensor, /) -> Tensor:
+        r"""<p, M p> with M the Hessian of the quadratic that touches the energy at an image and bounds it.
+
+        :math:`\sqrt{u + \epsilon^2}` is concave in :math:`u = |\nabla x|^2`, so its tangent bounds it
+        (Geman and Reynolds, IEEE Trans Pattern Anal 14:367, 1992). float64 (slice,).
+        """
+        d_y, d_x = self._differences(image)
+        p_y, p_x = self._differences(direction)
+        root = torch.sqrt(d_y.square() + d_x.square() + self.epsilon**2)
+        return ((p_y.square() + p_x.square()) / root).sum(dim=(1, 2, 3), dtype=torch.float64)
+
     def _magnitude(self, d_y: Tensor, d_x: Tensor) -> Tensor:
         root = torch.sqrt(d_y.square() + d_x.square() + self.epsilon**2)
         return (root - self.epsilon).sum(dim=(1, 2, 3), dtype=torch.float64)

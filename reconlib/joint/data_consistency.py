@@ -17,7 +17,8 @@ Gradients follow the convention d/dRe + i d/dIm. With :math:`g_c = A^H (A e_c x 
 :math:`\delta` only keeps the division defined where all coils vanish.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -29,6 +30,8 @@ from reconlib.operators.sense import root_sum_of_squares
 
 COIL_FLOOR = 1e-4
 """delta: far below the maps' magnitude, which is held at about 1."""
+CACHED_PIXELS = 2**16
+"""Complex pixels of all slices and coils that are worked on together on a CPU: half a MiB."""
 
 
 def normalise_coils(coils: Tensor) -> tuple[Tensor, Tensor]:
@@ -66,6 +69,14 @@ class DataTerm(Protocol):
         """
         ...
 
+    def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
+        """E^H E x of an image (slice, 1, y, x), with maps e (slice, coil, y, x) and their conjugates."""
+        ...
+
+    def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "DataTerm"]]:
+        """The data terms of some coils each, as many at a time as are fast together; they add up to this."""
+        ...
+
     def select(self, rows: Tensor, /) -> "DataTerm":
         """The data term of some of the slices."""
         ...
@@ -99,6 +110,24 @@ class DataConsistency:
         """|M F d|^2 / 2."""
         return half_square(self.fourier.forward(step))
 
+    def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
+        """Sum of conj(e_c) F^H M F e_c x over the coils, some at a time."""
+        total = torch.zeros_like(image)
+        for coils, _ in self.parts(directions.shape[1]):
+            measured = self.fourier.normal(directions[:, coils] * image)
+            for coil in range(measured.shape[1]):
+                total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil : coil + 1])
+        return total
+
+    def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "DataConsistency"]]:
+        """Return data terms of as many coils as fit into a core's cache; on a GPU all at once."""
+        n_pixels = self.samples[:, 0].numel()
+        at_once = max(1, CACHED_PIXELS // n_pixels) if self.samples.device.type == "cpu" else n_coils
+        return [
+            (slice(first, first + at_once), replace(self, samples=self.samples[:, first : first + at_once]))
+            for first in range(0, n_coils, at_once)
+        ]
+
     def select(self, rows: Tensor, /) -> "DataConsistency":
         """Return the data term of some of the slices."""
         return DataConsistency(self.fourier.select(rows), self.samples[rows])
@@ -114,10 +143,3 @@ class DataConsistency:
 def image_gradient(directions: Tensor, pull: Tensor) -> Tensor:
     """Gradient of H in the image from the normalised maps e and the data term's gradient g at e x."""
     return torch.einsum("scyx,scyx->syx", directions.conj(), pull)[:, None]
-
-
-def coil_gradient(image: Tensor, directions: Tensor, magnitude: Tensor, pull: Tensor) -> Tensor:
-    """Gradient of H in the maps from the same."""
-    turned = image.conj() * pull
-    radial = torch.einsum("scyx,scyx->syx", directions.conj(), turned).real[:, None]
-    return turned.sub_(directions * radial).div_(magnitude)

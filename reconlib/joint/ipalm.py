@@ -29,18 +29,20 @@ the batch.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from reconlib.energies.protocol import ProximableEnergy
 from reconlib.energies.view import View, draw_view
-from reconlib.joint.data_consistency import DataTerm, coil_gradient, image_gradient, normalise_coils
+from reconlib.joint.backtracking import backtrack
+from reconlib.joint.coil_step import CoilState, CoilStepSettings, coil_step, mean_coil_magnitude
+from reconlib.joint.data_consistency import DataTerm, image_gradient, normalise_coils
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
+from reconlib.joint.result import JointProgress, JointResult, Recorder
 from reconlib.operators.inner_product import half_square, real_dot
-from reconlib.operators.sense import root_sum_of_squares
 
 COIL_HALF_LIFE = 10
 """Iterations in which a falling coil step halves."""
@@ -68,8 +70,7 @@ class IpalmSettings:
     smallest_image_lipschitz: float = 1.0
     """Times the largest eigenvalue of the data term, which on the grid is 1. Below it inertia amplifies."""
     smallest_coil_lipschitz: float = 1.0
-    """The same: about the curvature of H where the scaled image is 1. Below it inertia makes the maps
-    oscillate."""
+    """See :class:`~reconlib.joint.coil_step.CoilStepSettings`."""
     coil_iterations: int = 100
     """From here on the coil step halves every 10 iterations, so that the maps settle. Maps that go on at full
     step smooth themselves away from the truth: on four of five simulated scans of heads the image lost
@@ -80,43 +81,6 @@ class IpalmSettings:
     """The prior sees the image shifted and turned, by a draw for each iteration."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IpalmProgress:
-    """One iteration, for callers that watch."""
-
-    iteration: int
-    iterations: int
-    n_active: int
-    """Slices that still iterate."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IpalmTrace:
-    """What happened per iteration: float64 (iteration, slice), NaN after a slice stopped."""
-
-    energy: Tensor
-    """H + lambda R + mu F at the iterate."""
-    image_lipschitz: Tensor
-    coil_lipschitz: Tensor
-    coil_magnitude: Tensor
-    """Mean magnitude of the maps, weighted by the image."""
-    relative_change: Tensor
-    """Norm of the image's change over the image's norm."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IpalmResult:
-    """Image, maps, and how each slice ended."""
-
-    image: Tensor
-    """complex64 (slice, 1, y, x)"""
-    coils: Tensor
-    """complex64 (slice, coil, y, x)"""
-    outcomes: tuple[Outcome, ...]
-    n_iterations: tuple[int, ...]
-    trace: IpalmTrace
-
-
 @dataclass(slots=True)
 class _State:
     """The slices that still iterate."""
@@ -124,36 +88,15 @@ class _State:
     rows: Tensor
     image: Tensor
     previous_image: Tensor
-    coils: Tensor
-    previous_coils: Tensor
+    coils: CoilState
     image_lipschitz: Tensor
-    coil_lipschitz: Tensor
     calm: Tensor
     """Iterations in a row with a change below the tolerance."""
-    coil_age: Tensor
-    """Coil steps since the inertia started anew."""
 
     def select(self, keep: Tensor) -> None:
-        for name in self.__slots__:
+        self.coils = self.coils.select(keep)
+        for name in ("rows", "image", "previous_image", "image_lipschitz", "calm"):
             setattr(self, name, getattr(self, name)[keep])
-
-
-@dataclass(slots=True)
-class _Recorder:
-    n_iterations: int
-    n_slices: int
-    tables: dict[str, Tensor] = field(default_factory=dict)
-
-    def put(self, iteration: int, rows: Tensor, **columns: Tensor) -> None:
-        for name, values in columns.items():
-            table = self.tables.setdefault(
-                name, torch.full((self.n_iterations, self.n_slices), torch.nan, dtype=torch.float64)
-            )
-            table[iteration, rows.cpu()] = values.detach().double().cpu()
-
-    def trace(self, used: int) -> IpalmTrace:
-        empty = torch.zeros((0, self.n_slices), dtype=torch.float64)
-        return IpalmTrace(**{name: self.tables.get(name, empty)[:used] for name in IpalmTrace.__slots__})
 
 
 def ipalm(
@@ -166,9 +109,9 @@ def ipalm(
     settings: IpalmSettings,
     generator: torch.Generator,
     out_of_time: Callable[[], bool] = lambda: False,
-    on_iteration: Callable[[IpalmProgress], None] | None = None,
-) -> IpalmResult:
-    """Minimise the joint energy from a start; shapes as in :class:`IpalmResult`.
+    on_iteration: Callable[[JointProgress], None] | None = None,
+) -> JointResult:
+    """Minimise the joint energy from a start; shapes as in :class:`JointResult`.
 
     ``generator`` draws how the prior sees the image, which is the same for every slice of the batch.
     ``out_of_time`` is asked before each iteration. Nothing is raised for slow or failed convergence: see
@@ -181,17 +124,14 @@ def ipalm(
         rows=torch.arange(n_slices, device=device),
         image=initial_image,
         previous_image=initial_image,
-        coils=initial_coils,
-        previous_coils=initial_coils,
+        coils=CoilState.start(initial_coils, data),
         image_lipschitz=_first_lipschitz(data, image_model) * ones,
-        coil_lipschitz=data.largest_eigenvalue * ones,
         calm=torch.zeros(n_slices, dtype=torch.int64, device=device),
-        coil_age=torch.zeros(n_slices, dtype=torch.int64, device=device),
     )
     final_image, final_coils = initial_image.clone(), initial_coils.clone()
     outcomes = [Outcome.OUT_OF_ITERATIONS] * n_slices
     n_iterations = [0] * n_slices
-    recorder = _Recorder(settings.iterations, n_slices)
+    recorder = Recorder(settings.iterations, n_slices)
     iteration = 0
     while iteration < settings.iterations and len(state.rows):
         if out_of_time():
@@ -211,16 +151,16 @@ def ipalm(
         change, prior_value = _image_step(data, image_model, state, inertia, view, settings)
         n_halvings = (iteration - settings.coil_iterations) / COIL_HALF_LIFE
         slowdown = 2.0 ** min(max(0.0, n_halvings), MOST_COIL_HALVINGS)
-        data_value = _coil_step(data, coil_energy, state, slowdown, settings)
+        data_value = _coil_block(data, coil_energy, state, slowdown, settings)
         iteration += 1
-        energy = data_value + prior_value + coil_energy.value(state.coils)
+        energy = data_value + prior_value + coil_energy.value(state.coils.maps)
         recorder.put(
             iteration - 1,
             state.rows,
             energy=energy,
             image_lipschitz=state.image_lipschitz,
-            coil_lipschitz=state.coil_lipschitz,
-            coil_magnitude=mean_coil_magnitude(state.coils, state.image),
+            coil_lipschitz=state.coils.lipschitz,
+            coil_magnitude=mean_coil_magnitude(state.coils.maps, state.image),
             relative_change=change,
         )
         finite = torch.isfinite(energy) & torch.isfinite(change)
@@ -230,7 +170,7 @@ def ipalm(
             n_iterations[row] = iteration
             if is_done:
                 outcomes[row] = Outcome.CONVERGED if is_finite else Outcome.NOT_FINITE
-        final_image[state.rows], final_coils[state.rows] = state.image, state.coils
+        final_image[state.rows], final_coils[state.rows] = state.image, state.coils.maps
         if bool(done.any()):
             keep = ~done
             state.select(keep)
@@ -238,9 +178,9 @@ def ipalm(
             image_model = image_model.select(keep)
         if on_iteration is not None:
             on_iteration(
-                IpalmProgress(iteration=iteration, iterations=settings.iterations, n_active=len(state.rows))
+                JointProgress(iteration=iteration, iterations=settings.iterations, n_active=len(state.rows))
             )
-    return IpalmResult(
+    return JointResult(
         image=final_image,
         coils=final_coils,
         outcomes=tuple(outcomes),
@@ -258,7 +198,7 @@ def _image_step(
     settings: IpalmSettings,
 ) -> tuple[Tensor, Tensor]:
     """Advance the image; return the relative change and the weighted prior energy, each (slice,)."""
-    directions, _ = normalise_coils(state.coils)
+    directions, _ = normalise_coils(state.coils.maps)
     point = state.image + inertia * (state.image - state.previous_image)
     gradient = image_gradient(directions, data.gradient(directions * point))
     prior_at_point, prior_gradient = model.value_and_gradient(point, view)
@@ -267,7 +207,7 @@ def _image_step(
     gradient = gradient + prior_gradient
     direction = _direction(data, model, gradient)
 
-    def attempt(lipschitz: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def attempt(lipschitz: Tensor) -> tuple[list[Tensor], Tensor, Tensor]:
         new = model.project(point - direction / _as_step(lipschitz))
         step = new - point
         prior_at_new = model.value(new, view)
@@ -277,13 +217,14 @@ def _image_step(
         slack = 1e-6 * prior_at_point.abs()
         bound = lipschitz * half_square(step) if direction is gradient else -real_dot(step, gradient) / 2
         accepted = remainder <= 1.01 * bound + slack
-        return new, prior_at_new, accepted
+        return [new], prior_at_new, accepted
 
-    new, prior_value, state.image_lipschitz = _backtrack(
+    (new,), prior_value, state.image_lipschitz = backtrack(
         attempt,
         state.image_lipschitz,
-        settings,
         smallest=settings.smallest_image_lipschitz * _first_lipschitz(data, model),
+        relaxation=settings.relaxation,
+        most_doublings=settings.max_backtracks,
     )
     change = half_square(new - state.image) / half_square(new).clamp_min(1e-30)
     state.previous_image, state.image = state.image, new
@@ -308,78 +249,24 @@ def _first_lipschitz(data: DataTerm, model: ImageModel) -> float:
     return data.largest_eigenvalue if data.preconditioner is None or model.phase == "real" else 1.0
 
 
-def _coil_step(
+def _coil_block(
     data: DataTerm,
     coil_energy: ProximableEnergy,
     state: _State,
     slowdown: float,
     settings: IpalmSettings,
 ) -> Tensor:
-    """Advance the maps by a step 1 / (slowdown L); return the data term (slice,)."""
+    """Advance the maps, where they are estimated; return the data term (slice,)."""
     if not settings.estimate_coils:
-        directions, _ = normalise_coils(state.coils)
+        directions, _ = normalise_coils(state.coils.maps)
         return data.gradient_and_value(directions * state.image)[1]
-    inertia = _as_step(state.coil_age / (state.coil_age + 3)) if settings.inertia else 0.0
-    point = state.coils + inertia * (state.coils - state.previous_coils)
-    directions, magnitude = normalise_coils(point)
-    pull, value_at_point = data.gradient_and_value(directions * state.image)
-    gradient = coil_gradient(state.image, directions, magnitude, pull)
-
-    def attempt(lipschitz: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        lipschitz = slowdown * lipschitz
-        new = coil_energy.prox(point - gradient / _as_step(lipschitz), 1 / lipschitz)
-        turn = (normalise_coils(new)[0] - directions) * state.image
-        linear, moved = real_dot(pull, turn), data.half_norm(turn)
-        remainder = linear - real_dot(gradient, new - point) + moved
-        accepted = remainder <= lipschitz * half_square(new - point) * 1.01
-        return new, value_at_point + linear + moved, accepted
-
-    new, data_value, state.coil_lipschitz = _backtrack(
-        attempt,
-        state.coil_lipschitz,
-        settings,
-        smallest=settings.smallest_coil_lipschitz * data.largest_eigenvalue,
+    chosen = CoilStepSettings(
+        inertia=settings.inertia,
+        smallest_lipschitz=settings.smallest_coil_lipschitz,
+        relaxation=settings.relaxation,
+        most_doublings=settings.max_backtracks,
     )
-    new = at_least_unit(new)
-    turned_back = real_dot(point - new, new - state.coils) > 0
-    state.coil_age = torch.where(turned_back, 0, state.coil_age + 1)
-    state.previous_coils, state.coils = state.coils, new
-    return data_value
-
-
-def at_least_unit(coils: Tensor) -> Tensor:
-    """Nearest maps with a root-sum-of-squares of at least 1 in every pixel; directions are kept."""
-    return coils * (1 / root_sum_of_squares(coils).clamp(1e-12, 1.0))
-
-
-def mean_coil_magnitude(coils: Tensor, image: Tensor) -> Tensor:
-    """Mean magnitude of the maps, weighted by the image; float64 (slice,)."""
-    weight = image.abs()
-    magnitude = root_sum_of_squares(coils)
-    total = weight.sum(dim=(1, 2, 3), dtype=torch.float64).clamp_min(1e-30)
-    return (weight * magnitude).sum(dim=(1, 2, 3), dtype=torch.float64) / total
-
-
-def _backtrack(
-    attempt: Callable[[Tensor], tuple[Tensor, Tensor, Tensor]],
-    lipschitz: Tensor,
-    settings: IpalmSettings,
-    *,
-    smallest: float,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Double L slice by slice until the step is accepted; return the step, its value and the relaxed L."""
-    new, value, accepted = attempt(lipschitz)
-    for _ in range(settings.max_backtracks):
-        if bool(accepted.all()):
-            break
-        lipschitz = torch.where(accepted, lipschitz, 2 * lipschitz)
-        again_new, again_value, again_accepted = attempt(lipschitz)
-        retry = ~accepted
-        new = torch.where(retry[:, None, None, None], again_new, new)
-        value = torch.where(retry, again_value, value)
-        accepted = accepted | again_accepted
-    relaxed = (lipschitz / settings.relaxation).clamp_min(smallest)
-    return new, value, torch.where(accepted, relaxed, lipschitz)
+    return coil_step(data, coil_energy, state.coils, state.image, chosen, slowdown)
 
 
 def _as_step(per_slice: Tensor) -> Tensor:

@@ -54,7 +54,7 @@ def sample_trust(kspace: NonuniformKSpace, fourier: NonuniformFourier, coil_imag
     """
     residual = fourier.forward(coil_images).sub_(kspace.samples)
     misfit = torch.view_as_real(residual).square().sum(dim=-1).mean(dim=1) / (2 * kspace.noise_std**2)
-    radius = kspace.trajectory.mul(torch.tensor(kspace.shape, device=misfit.device)).norm(dim=-1)
+    radius = kspace.trajectory.double().mul(torch.tensor(kspace.shape, device=misfit.device)).norm(dim=-1)
     order = radius.argsort(dim=-1, stable=True).expand_as(misfit)
     ringwise = torch.empty_like(misfit).scatter_(1, order, _running_mean(misfit.gather(1, order)))
     trust = torch.maximum(TOLERATED / ringwise, FLOOR * kspace.weights.to(misfit.dtype)).clamp_max(1.0)

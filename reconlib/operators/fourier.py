@@ -73,6 +73,12 @@ class SampledFourier:
         coil_images: Tensor = torch.fft.ifftn(samples * self.mask, dim=self.axes, norm="ortho")
         return coil_images
 
+    def normal(self, coil_images: Tensor, /) -> Tensor:
+        """F^H M F of coil images."""
+        samples = torch.fft.fftn(coil_images, dim=self.axes).mul_(self.mask)
+        images: Tensor = torch.fft.ifftn(samples, dim=self.axes)
+        return images
+
     def select(self, rows: Tensor) -> "SampledFourier":
         """Return the operator of some of the slices."""
         return SampledFourier(self.mask[rows], self.axes)

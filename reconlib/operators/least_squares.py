@@ -17,6 +17,7 @@ convolution (2e-7 with the pair), which is 0.04 % of it where the noise is 1 % o
 solver should rest on :meth:`LeastSquares.gradient` and :meth:`LeastSquares.half_norm`, where nothing cancels.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -94,6 +95,14 @@ class LeastSquares:
     def half_norm(self, step: Tensor, /) -> Tensor:
         """|A d|^2 / 2: the part of f that is of second order in a step; float64 (slice,)."""
         return self.operator.half_norm(step)
+
+    def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
+        """Sum of conj(e_c) A^H A e_c x over the coils: (slice, 1, y, x)."""
+        return (self.operator.normal(directions * image) * conjugates).sum(dim=1, keepdim=True)
+
+    def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "LeastSquares"]]:
+        """Return all coils as one part: the operator is fastest on all of them."""
+        return [(slice(0, n_coils), self)]
 
     def select(self, rows: Tensor, /) -> "LeastSquares":
         """Return the data term of some of the slices, given by number or as a mask."""

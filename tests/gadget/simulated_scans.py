@@ -91,6 +91,7 @@ class StandIn:
             mean_coil_magnitude=(0.75,) * n,
             image_phase="real",
             prior_weight_rule="noise",
+            solver="fast",
         )
         self.misbehave(result)
         return result

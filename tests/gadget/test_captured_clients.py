@@ -20,7 +20,7 @@ from gadget.wire.messages import Message
 
 CLIENTS = ("client_gadgetron", "client_fire")
 NAME_BYTES = 2 + 1024
-QUICK = {"prior": "tv", "solver.iterations": 3, "posterior.enabled": False}
+QUICK = {"prior": "tv", "solver.method": "paper", "solver.iterations": 3, "posterior.enabled": False}
 
 
 class Served:

@@ -16,6 +16,7 @@ from deployment_files import (
     tool,
 )
 
+from gadget.front.service import KEEPING_LINGER_S
 from gadget.gadgetron_configs import chains
 
 METADATA = "com.siemens-healthineers.magneticresonance.openrecon.metadata:1.1.0"
@@ -141,4 +142,5 @@ def test_nothing_is_open_to_the_network_by_default():
 def test_a_running_scan_may_end_before_its_container_is_killed():
     drain = options_of(image_command())["drain"]
 
-    assert int(compose()["services"]["ebm"]["stop_grace_period"].removesuffix("s")) >= drain + 15
+    grace = compose()["services"]["ebm"]["stop_grace_period"]
+    assert int(grace.removesuffix("s")) >= drain + KEEPING_LINGER_S + 15

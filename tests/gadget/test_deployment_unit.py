@@ -2,6 +2,8 @@
 
 from deployment_files import UNIT, options_of, output_of, tool, unit, unit_command
 
+from gadget.front.service import KEEPING_LINGER_S
+
 
 def test_systemd_has_no_complaint(tmp_path):
     copy = tmp_path / UNIT.name
@@ -29,7 +31,8 @@ def test_the_unit_starts_a_command_that_our_program_takes():
 
 
 def test_a_running_scan_may_end_before_the_server_is_killed():
-    assert int(unit()["TimeoutStopSec"][0]) >= options_of(unit_command())["drain"] + 15
+    drain = options_of(unit_command())["drain"]
+    assert int(unit()["TimeoutStopSec"][0]) >= drain + KEEPING_LINGER_S + 15
     assert unit()["KillMode"] == ["mixed"]
 
 

@@ -213,7 +213,14 @@ def test_a_worker_that_dies_is_replaced_the_peer_told_and_the_next_scan_served(
     assert f"the process that reconstructs {how}" in caplog.text
 
 
-def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run, supervisor):
+def test_a_new_worker_is_ready_once_it_has_loaded_what_the_last_scan_used(run, supervisor):
+    running, pid = run(supervisor), supervisor.pid
+    answers_of(running, scan("die"))
+    assert soon(lambda: supervisor.is_ready)
+    assert supervisor.pid != pid
+
+
+def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run, supervisor, caplog):
     records = Records()
     answers = answers_of(
         run(supervisor, records), scan("die", waveform(1), *READOUTS[:4], waveform(2), READOUTS[4])
@@ -226,6 +233,8 @@ def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run
     (text,) = texts(answers)
     assert reason in text
     assert "fallbacks: root sums of squares" in text
+    assert f"{reason}. Images that had not been sent yet are fallbacks" in caplog.text
+    assert "send it again" not in caplog.text
 
 
 def test_a_kept_scan_goes_on_as_it_comes_with_the_next_worker(run, supervisor):

@@ -35,7 +35,12 @@ BASES = ("ebm_after_noise_adjust", "ebm_buffers", "ebm_connect", "ebm_execute")
 VARIANTS = ("", "_dicom", "_uint16")
 NAMES = [f"{base}{variant}.xml" for base in BASES for variant in VARIANTS]
 EXECUTED = [name for name in NAMES if not name.startswith("ebm_connect")]
-QUICK = {"prior": "tv", "solver.iterations": "2", "posterior.enabled": "false"}
+QUICK = {
+    "prior": "tv",
+    "solver.method": "paper",
+    "solver.iterations": "2",
+    "posterior.enabled": "false",
+}
 
 # As Gadgetron's own chains and CMakeLists name them (gadgetron/gadgetron, 4.x).
 CORE = {

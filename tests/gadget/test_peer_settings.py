@@ -84,6 +84,7 @@ def test_json_parameters_may_be_texts_nested_or_plain(caplog):
     text = parameters(
         **{
             "solver.iterations": "5",
+            "solverMethod": "paper",
             "scan": {"keep_averages": "true"},
             "seed": 3,
             "prior": "tv",
@@ -93,7 +94,8 @@ def test_json_parameters_may_be_texts_nested_or_plain(caplog):
 
     settings = settings_from_json(Settings(), text)
 
-    assert (settings.solver.iterations, settings.scan.keep_averages) == (5, True)
+    assert (settings.solver.iterations, settings.solver.method) == (5, "paper")
+    assert settings.scan.keep_averages is True
     assert (settings.seed, settings.prior) == (3, "tv")
     assert "not known here, not used: 'sendoriginal'" in caplog.text
 

@@ -251,7 +251,7 @@ def test_what_a_peer_sets_ends_with_its_stream(tmp_path):
     for stream in ([config, *messages], messages):
         list(reconstruct_stream(stream, settings(), reconstructor=shared))
 
-    assert [call["settings"].iterations for call in joint.calls] == [5, 100]
+    assert [call["settings"].iterations for call in joint.calls] == [5, None]
 
 
 def test_a_configuration_after_the_first_readout_is_not_used(tmp_path, caplog):
@@ -261,7 +261,7 @@ def test_a_configuration_after_the_first_readout_is_not_used(tmp_path, caplog):
 
     run([*messages[:2], parameters, *messages[2:]], joint)
 
-    assert joint.calls[0]["settings"].iterations == 100
+    assert joint.calls[0]["settings"].iterations is None
     assert "A Text came after the first readout: not used" in caplog.text
 
 
@@ -287,7 +287,7 @@ def test_the_meta_says_how_an_image_was_made(tmp_path):
     assert meta["EBM_PriorWeightRule"] == "noise"
     assert (float(meta["EBM_PriorWeight"]), float(meta["EBM_NoiseLevel"])) == (0.125, 0.25)
     assert (float(meta["EBM_Scale"]), float(meta["EBM_MeanCoilMagnitude"])) == (0.5, 0.75)
-    assert int(meta["EBM_Iterations"]) == 7
+    assert (meta["EBM_Solver"], int(meta["EBM_Iterations"])) == ("fast", 7)
     assert float(meta["EBM_Seconds"]) >= 0
     assert meta["EBM_Software"].startswith("gadgetron-ebm ")
     assert meta["EBM_Prior"]

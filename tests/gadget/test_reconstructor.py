@@ -192,6 +192,7 @@ def test_every_choice_is_translated():
     chosen = settings(
         image_phase="soft",
         solver__iterations=3,
+        solver__method="paper",
         solver__coil_smoothness=2,
         solver__tolerance=0.1,
         solver__imaginary_weight=0.5,
@@ -202,6 +203,7 @@ def test_every_choice_is_translated():
 
     assert reconstruction_settings(chosen) == ReconstructionSettings(
         image_phase="soft",
+        solver="paper",
         iterations=3,
         coil_smoothness=2.0,
         tolerance=0.1,

@@ -78,6 +78,18 @@ def test_sigterm_lets_the_running_scan_finish_within_its_time_and_then_ends_it_i
 
 
 @pytest.mark.slow
+def test_a_peer_that_is_half_open_for_long_is_told_and_left(serve):
+    server = serve(*QUICK, "--idle-s", "1")
+    assert server.is_ready()
+    with server.dial(5) as peer:
+        peer.send(CONFIG, HEADER, *READOUTS[:60])
+        answers = peer.take_all()
+    assert len(images(answers)) == 2  # that of the slice that is not complete, too
+    assert "sent nothing for 1 s" in texts(answers)[-1]
+    assert server.serves()
+
+
+@pytest.mark.slow
 def test_kill_9_leaves_no_orphan_and_a_readable_scan(serve, tmp_path, run):
     server = serve(*QUICK, "--spool", tmp_path / "scans")
     assert server.is_ready()

@@ -27,7 +27,7 @@ def serve():
 
     def start(*options: object) -> ServeProcess:
         running.append(ServeProcess(*map(str, options)))
-        assert running[-1].is_ready()
+        running[-1].warm_up()
         return running[-1]
 
     yield start
@@ -45,19 +45,19 @@ def kinds(answers: list[tuple[int, bytes]]) -> list[str]:
 
 
 def test_a_disk_that_fills_up_costs_no_image_and_is_told(serve, small_disk):
-    """Its 64 KiB are less than one scan."""
+    """Its 64 KiB are less than one scan; two came before, as each server is warmed up."""
     server = serve(*QUICK, "--spool", small_disk)
-    for n in (1, 2):
+    for n in (3, 4):
         started = time.monotonic()
         answers = server.answers(CONFIG, HEADER, *READOUTS, CLOSE_BYTES)
         assert kinds(answers) == ["RECONSTRUCTED"] * 2
         assert answers[-1] == (CLOSE, b"")
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < server.patience_s
         assert len(logged(server, "No space left on device. The scan goes on.")) == n
     assert not texts(answers)
     for stream in small_disk.glob("*.stream"):
         stream.unlink()
-    assert soon(lambda: len(list(read_manifest(small_disk))) == 2)
+    assert soon(lambda: len(list(read_manifest(small_disk))) == 4, 20)
     assert all("No space left on device" in one.kept for one in read_manifest(small_disk))
 
 
@@ -75,7 +75,7 @@ def test_a_prior_that_is_replaced_by_a_broken_one_stays_in_use(serve, tmp_path):
     assert not logged(server, "cannot be used")
     started = time.monotonic()
     again = server.answers(CONFIG, HEADER, *READOUTS, CLOSE_BYTES)
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < server.patience_s
     assert {read_meta(one)["EBM_Prior"] for one in images(again)} == {"brain-local"}
     np.testing.assert_array_equal(images(again)[0].data, images(first)[0].data)
     assert len(logged(server, "have changed and cannot be used")) == 1
@@ -99,5 +99,5 @@ def test_memory_that_runs_out_gives_fallbacks_and_the_next_scan_is_served(serve)
     assert answers[-1] == (CLOSE, b"")
     resource.prlimit(pid, resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     assert server.serves(2)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 2 * server.patience_s
     assert server.worker_pid == pid

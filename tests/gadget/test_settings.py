@@ -106,7 +106,7 @@ def test_all_faults_are_named_at_once(tmp_path):
         f"{path} has 13 faults:",
         "  prior: found 3, needs a text that is not empty.",
         "  image_phase: found the text 'softt', needs one of prior, real, soft, free.",
-        "  solver.iterations: found -3, needs a whole number >= 1 and <= 10000.",
+        "  solver.iterations: found -3, needs a whole number >= 1 and <= 10000 or null.",
         "  solver.time_limit_s: found the text 'soon', needs a number > 0 or null.",
         "  solver.iteration: unknown key. Did you mean solver.iterations?",
         "  noise: found 5, needs the keys source, cache.",
@@ -126,7 +126,8 @@ def test_all_faults_are_named_at_once(tmp_path):
         ("solver: {iterations: 10.0}", r"solver\.iterations: found 10\.0, needs a whole number"),
         ("solver: {iterations: '10'}", r"solver\.iterations: found the text '10', needs a whole number"),
         ("solver: {iterations: 10001}", r"found 10001, needs a whole number >= 1 and <= 10000"),
-        ("solver: {iterations: null}", r"solver\.iterations: found null"),
+        ("solver: {imaginary_weight: null}", r"solver\.imaginary_weight: found null"),
+        ("solver: {method: quick}", r"solver\.method: found the text 'quick', needs one of fast, paper"),
         ("solver: {coil_smoothness: 0}", r"coil_smoothness: found 0, needs a number > 0"),
         ("solver: {coil_smoothness: .inf}", r"coil_smoothness: found inf"),
         ("solver: {time_limit_s: 0}", r"time_limit_s: found 0, needs a number > 0 or null"),
@@ -202,4 +203,4 @@ def test_overrides_leave_the_settings_they_start_from_alone():
 
     after = with_overrides(before, [("solver.iterations", 5)])
 
-    assert (before.solver.iterations, after.solver.iterations) == (100, 5)
+    assert (before.solver.iterations, after.solver.iterations) == (None, 5)

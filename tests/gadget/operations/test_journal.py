@@ -16,7 +16,7 @@ from gadget.operations.server_status import ServerStatus
 from gadget.operations.slice_record import KINDS
 from gadget.reconstructor import ImageKind
 from gadget.series import POSTERIOR_MEAN, POSTERIOR_STD
-from gadget.wire.messages import ConfigText, ScanHeader
+from gadget.wire.messages import Close, ConfigText, ScanHeader, Text
 
 
 class Clock:

@@ -1,4 +1,4 @@
-"""Whatever comes to the monitor's port: it is answered or closed, changes nothing, and the next one is served."""
+"""Whatever comes to the monitor's port: it is answered or closed, and the next one is served."""
 
 import contextlib
 import logging

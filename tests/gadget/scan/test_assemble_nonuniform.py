@@ -280,3 +280,24 @@ def test_delays_are_found_anew_for_another_orientation():
 
     assert any("no gradient delays to correct" in note for note in first.context.notes)
     assert any("gradient delays corrected" in note for note in second.context.notes)
+
+
+def test_phases_of_spokes_are_taken_out_where_delays_are_corrected():
+    scan = recorded(RADIAL, many_spots())
+    phases = 0.3 * np.cos(np.arange(len(scan.points)))
+    phases -= np.angle(np.exp(1j * phases).sum())
+    lines = [
+        replace(one, data=(one.data * np.exp(1j * phase)).astype(np.complex64))
+        for one, phase in zip(readouts(scan, n_noise_readouts=0), phases, strict=True)
+    ]
+    straight = readouts(scan, n_noise_readouts=0)
+
+    (expected,) = assembled(scan, straight, CORRECTED)
+    (found,) = assembled(scan, lines, CORRECTED)
+    (as_it_is,) = assembled(scan, lines, UNWHITENED)
+
+    tolerance = 1e-3 * float(expected.kspace.samples.abs().max())
+    torch.testing.assert_close(found.kspace.samples, expected.kspace.samples, rtol=0, atol=tolerance)
+    words = "phases of spokes corrected where they cross: 0.21 rad (root mean square), at most 0.3"
+    assert any(words in note for note in found.context.notes)
+    assert not any("phases" in note for note in (*expected.context.notes, *as_it_is.context.notes))

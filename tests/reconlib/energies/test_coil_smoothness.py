@@ -46,6 +46,16 @@ def test_the_value_is_that_of_the_written_out_differences(grid, generator):
     np.testing.assert_allclose(energy.value(maps.to(torch.complex64)).numpy(), expected, rtol=1e-5)
 
 
+@pytest.mark.parametrize("grid", [*GRIDS, (1, 4)], ids=str)
+def test_the_gradient_is_that_of_the_written_out_differences(grid, generator):
+    maps = torch.randn(2, 3, *grid, dtype=torch.complex128, generator=generator)
+    d = gradient_matrix(grid)
+    found = CoilSmoothness(0.7).gradient(maps)
+    for row, coil in np.ndindex(2, 3):
+        expected = 0.7 * (d.T @ (d @ maps[row, coil].numpy().ravel()))
+        np.testing.assert_allclose(found[row, coil].numpy().ravel(), expected, rtol=1e-12, atol=1e-12)
+
+
 @pytest.mark.parametrize("grid", GRIDS, ids=str)
 def test_the_prox_solves_the_sparse_system_of_each_slice_with_its_own_step(grid, generator):
     point = torch.randn(2, 3, *grid, dtype=torch.complex128, generator=generator)

@@ -1,11 +1,17 @@
 """The data term: value and gradients against the written-out model and finite differences, in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from small_problem import small_problem
+from written_out import coil_gradient
 
-from reconlib.joint.data_consistency import COIL_FLOOR, coil_gradient, image_gradient, normalise_coils
+from reconlib.joint import data_consistency
+from reconlib.joint.data_consistency import COIL_FLOOR, DataConsistency, image_gradient, normalise_coils
+from reconlib.kspace import KSpace
+from reconlib.operators.fourier import SampledFourier
 from reconlib.operators.inner_product import half_square, real_dot
 
 
@@ -82,6 +88,61 @@ def test_maps_that_vanish_give_finite_directions_and_gradients(problem, generato
     directions, _ = normalise_coils(coils)
     assert not bool(directions[:, :, 2, 3].abs().any())
     assert all(bool(torch.isfinite(one.abs()).all()) for one in gradients(problem, image, coils))
+
+
+def dense_model(problem, row: int) -> np.ndarray:
+    """M F_c of one slice as a matrix, from centred transforms of unit images in numpy."""
+    axes, grid = (-2, -1), problem.image.shape[-2:]
+    units = np.eye(grid[0] * grid[1]).reshape(-1, *grid)
+    waves = np.fft.fft2(np.fft.ifftshift(units, axes=axes), norm="ortho")
+    waves = np.fft.fftshift(waves, axes=axes) * problem.kspace.mask.numpy()[row]
+    return waves.reshape(len(units), -1).T
+
+
+@pytest.fixture(params=["whole lines", "single samples"])
+def sampled(request, problem):
+    """The problem, and one whose sampling leaves out single samples, so that both axes are transformed."""
+    if request.param == "whole lines":
+        return problem
+    mask = torch.rand(problem.kspace.mask.shape, generator=torch.Generator().manual_seed(3)) < 0.5
+    kspace = KSpace(samples=problem.kspace.samples, mask=mask, noise_std=1.0)
+    fourier, folded = SampledFourier.fold(kspace)
+    return replace(problem, kspace=kspace, data=DataConsistency(fourier, folded))
+
+
+@pytest.mark.parametrize("cached", [1, 2 * 2 * 90, 2**16], ids=["1 coil", "2 coils", "all coils"])
+def test_the_normal_operator_of_the_image_is_the_dense_one(sampled, generator, monkeypatch, cached):
+    monkeypatch.setattr(data_consistency, "CACHED_PIXELS", cached)
+    image, coils = random_point(generator, real=False)
+    found = sampled.data.combined_normal(coils, coils.conj().resolve_conj(), image)
+    for row in range(2):
+        model = dense_model(sampled, row)
+        e = np.concatenate([model * one.numpy().ravel() for one in coils[row]])
+        expected = e.conj().T @ (e @ image[row].numpy().ravel())
+        np.testing.assert_allclose(found[row].numpy().ravel(), expected, atol=1e-5)
+
+
+def test_the_normal_operator_of_coil_images_is_the_dense_one(sampled, generator):
+    _, coil_images = random_point(generator, real=False)
+    found = sampled.data.fourier.normal(coil_images)
+    for row, coil in np.ndindex(2, 3):
+        model = dense_model(sampled, row)
+        expected = model.conj().T @ (model @ coil_images[row, coil].numpy().ravel())
+        np.testing.assert_allclose(found[row, coil].numpy().ravel(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(("cached", "widths"), [(1, [1, 1, 1]), (2 * 2 * 90, [2, 1]), (2**16, [3])])
+def test_the_parts_add_up_to_the_whole(problem, generator, monkeypatch, cached, widths):
+    monkeypatch.setattr(data_consistency, "CACHED_PIXELS", cached)
+    _, coil_images = random_point(generator, real=False)
+    parts = problem.data.parts(3)
+    assert [coil_images[:, coils].shape[1] for coils, _ in parts] == widths
+    found = [part.gradient_and_value(coil_images[:, coils]) for coils, part in parts]
+    gradient, value = problem.data.gradient_and_value(coil_images)
+    torch.testing.assert_close(torch.cat([one for one, _ in found], dim=1), gradient)
+    torch.testing.assert_close(torch.stack([one for _, one in found]).sum(dim=0), value)
+    halves = torch.stack([part.half_norm(coil_images[:, coils]) for coils, part in parts])
+    torch.testing.assert_close(halves.sum(dim=0), problem.data.half_norm(coil_images))
 
 
 def test_sums_are_per_slice_and_exact_in_single_precision():

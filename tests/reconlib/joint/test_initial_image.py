@@ -1,4 +1,4 @@
-"""Starting the joint estimate from the image and maps of another one: the frame before in real-time series."""
+"""The joint estimate starts from image and maps of another one, as frames of real-time series do."""
 
 import math
 from pathlib import Path
@@ -53,13 +53,13 @@ def psnr(found: Reconstruction, truth: torch.Tensor) -> float:
 
 
 def test_a_frame_that_starts_from_the_one_before_needs_fewer_iterations(scan, tv):
-    """5 iterations from image and maps of the frame before are better than 15 without, or 5 from maps alone."""
+    """5 iterations from image and maps of the frame before beat 15 without, and 5 from the maps alone."""
 
     def solved(number: int, iterations: int, **start: torch.Tensor) -> Reconstruction:
         settings = ReconstructionSettings(iterations=iterations)
         return reconstruct(frame(scan, number), prior=tv, settings=settings, **start)
 
-    before = solved(0, 30)
+    before = solved(0, 20)
     warm = solved(1, 5, initial_coils=before.coils, initial_image=before.image)
     maps_only = solved(1, 5, initial_coils=before.coils)
     cold = solved(1, 15)

@@ -2,20 +2,22 @@
 
 import numpy as np
 import pytest
-import scipy.optimize
 import torch
 from small_problem import SmallProblem, small_problem
+from written_out import EPSILON, IMAGINARY_WEIGHT, WEIGHT, coil_gradient, scipy_minimum
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.total_variation import TotalVariation
-from reconlib.joint.data_consistency import DataConsistency, coil_gradient, normalise_coils
+from reconlib.joint.coil_step import at_least_unit
+from reconlib.joint.data_consistency import DataConsistency, normalise_coils
 from reconlib.joint.image_model import ImageModel
-from reconlib.joint.ipalm import IpalmResult, IpalmSettings, at_least_unit, ipalm
+from reconlib.joint.ipalm import IpalmSettings, ipalm
+from reconlib.joint.result import JointResult
 
-EPSILON = 0.05
 
-
-def model_of(phase, n_slices: int = 1, weight: float = 1 / 32, imaginary: float = 1 / 16) -> ImageModel:
+def model_of(
+    phase, n_slices: int = 1, weight: float = WEIGHT, imaginary: float = IMAGINARY_WEIGHT
+) -> ImageModel:
     """Total variation on the real part; weights that are exact in float32."""
     tv = TotalVariation(epsilon=EPSILON)
     weights = torch.full((n_slices,), weight, dtype=torch.float64)
@@ -38,57 +40,11 @@ def run(problem: SmallProblem, model: ImageModel, *, data=None, coils=None, smoo
     )
 
 
-def written_out_tv(image: np.ndarray) -> tuple[float, np.ndarray]:
-    """Value and gradient of the smoothed total variation of one image."""
-    d_y, d_x = np.zeros_like(image), np.zeros_like(image)
-    d_y[:-1], d_x[:, :-1] = np.diff(image, axis=0), np.diff(image, axis=1)
-    root = np.sqrt(d_y**2 + d_x**2 + EPSILON**2)
-    d_y, d_x = d_y / root, d_x / root
-    gradient = -d_y - d_x
-    gradient[1:] += d_y[:-1]
-    gradient[:, 1:] += d_x[:, :-1]
-    return float(np.sum(root - EPSILON)), gradient
-
-
-def scipy_optimum(problem: SmallProblem, phase: str) -> tuple[float, np.ndarray]:
-    """L-BFGS-B on the same objective, in centred k-space with numpy; returns value and complex image."""
-    axes = (-2, -1)
-    coils, samples = problem.coils.numpy()[0], problem.kspace.samples.numpy()[0]
-    mask = problem.kspace.mask.numpy()[0]
-    grid = samples.shape[1:]
-
-    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
-        parts = x.reshape(-1, *grid)
-        image = parts[0] + (1j * parts[1] if phase == "soft" else 0)
-        kspace = np.fft.fft2(np.fft.ifftshift(coils * image, axes=axes), norm="ortho")
-        residual = (np.fft.fftshift(kspace, axes=axes) - samples) * mask
-        back = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(residual, axes=axes), norm="ortho"), axes=axes)
-        gradient = np.sum(coils.conj() * back, axis=0)
-        value, of_tv = written_out_tv(parts[0])
-        total, slopes = np.sum(np.abs(residual) ** 2) / 2 + value / 32, [gradient.real + of_tv / 32]
-        if phase == "soft":
-            value, of_tv = written_out_tv(parts[1])
-            total, slopes = total + value / 16, [*slopes, gradient.imag + of_tv / 16]
-        return float(total), np.stack(slopes).ravel()
-
-    n = (2 if phase == "soft" else 1) * grid[0] * grid[1]
-    found = scipy.optimize.minimize(
-        objective,
-        np.full(n, 0.5),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, None)] * n if phase == "real" else None,
-        options={"maxiter": 5000, "maxfun": 20000, "ftol": 1e-15, "gtol": 1e-9, "maxcor": 40},
-    )
-    parts = found.x.reshape(-1, *grid)
-    return float(found.fun), parts[0] + (1j * parts[1] if phase == "soft" else 0)
-
-
 @pytest.mark.parametrize("precision", ["float64", "float32"])
 @pytest.mark.parametrize("phase", ["real", "soft"])
 def test_with_fixed_maps_the_result_is_scipys_optimum(phase, precision):
     problem = small_problem(keep=0.35, noise=0.3, imaginary=0.3, dark=phase == "real")
-    value, image = scipy_optimum(problem, phase)
+    value, image = scipy_minimum(problem, phase)
     if phase == "real":
         assert (image == 0).sum() >= 2, "the bound must matter"
     result = run(
@@ -180,7 +136,7 @@ class _Pin:
         return self.value(image), image - self._image
 
 
-def run_coils_alone(problem: SmallProblem, smoothness: float, **settings) -> IpalmResult:
+def run_coils_alone(problem: SmallProblem, smoothness: float, **settings) -> JointResult:
     """The joint solver with the image pinned to the truth."""
     weight = torch.full((1,), 2.0**30, dtype=torch.float64)
     result = ipalm(
@@ -266,7 +222,7 @@ def test_every_slice_of_a_batch_equals_the_slice_alone(settings):
         assert len(set(batch.n_iterations)) == 3, "the slices must stop at different iterations"
     for row in range(3):
         model = ImageModel("soft", tv, weights[row : row + 1], weights[row : row + 1], tv)
-        alone: IpalmResult = run(rows_of(problem, row), model, **settings)
+        alone: JointResult = run(rows_of(problem, row), model, **settings)
         assert alone.n_iterations[0] == batch.n_iterations[row]
         assert alone.outcomes[0] == batch.outcomes[row]
         torch.testing.assert_close(batch.image[row], alone.image[0], rtol=1e-9, atol=1e-9)

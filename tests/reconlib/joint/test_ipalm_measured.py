@@ -39,14 +39,14 @@ def test_three_hundred_iterations_stay_alive_and_near_their_best(name, prior_nam
     reference = zero_filled(full)
     prior = load_prior(find_prior(prior_name, [SHIPPED]), torch.device("cpu"))
     quality: list[float] = []
-    coil_step = ipalm._coil_step
+    coil_step = ipalm._coil_block
 
     def watched(data, coil_energy, state, *others):
         quality.append(float(psnr_after_scale_fit(state.image.abs(), reference)))
         return coil_step(data, coil_energy, state, *others)
 
-    monkeypatch.setattr(ipalm, "_coil_step", watched)
-    result = reconstruct(scan, prior=prior, settings=ReconstructionSettings(iterations=300))
+    monkeypatch.setattr(ipalm, "_coil_block", watched)
+    result = reconstruct(scan, prior=prior, settings=ReconstructionSettings(solver="paper", iterations=300))
     trace = result.trace
     assert len(quality) == 300
     assert trace.energy.shape == (300, 1)

@@ -91,7 +91,7 @@ def test_preconditioned_steps_do_not_change_what_is_minimised(problem, tv, monke
     )
 
     def image(iterations: int) -> torch.Tensor:
-        settings = ReconstructionSettings(image_phase="soft", iterations=iterations)
+        settings = ReconstructionSettings(solver="paper", image_phase="soft", iterations=iterations)
         return reconstruct(extra, prior=tv, settings=settings, coils=maps).image
 
     few, many = image(15), image(150)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from reconlib.joint.ipalm import IpalmTrace
 from reconlib.joint.outcome import Outcome
+from reconlib.joint.result import JointTrace
 from reconlib.kspace import KSpace
 from reconlib.priors.card import PriorCard
 from reconlib.priors.library import Prior
@@ -96,7 +96,8 @@ def reconstruction_of(kspace, coils, image, *, weight, scale=1.0, phase="soft"):
         mean_coil_magnitude=(1.0,) * n_slices,
         prior_weight_rule="noise",
         image_phase=phase,
-        trace=IpalmTrace(**dict.fromkeys(IpalmTrace.__slots__, torch.zeros(0, n_slices))),
+        solver="fast",
+        trace=JointTrace(**dict.fromkeys(JointTrace.__slots__, torch.zeros(0, n_slices))),
     )
 
 

@@ -1,4 +1,4 @@
-"""Each way in which a slice can end, reached on purpose."""
+"""Each way in which a slice can end, reached on purpose, by both solvers."""
 
 import pytest
 import torch
@@ -7,8 +7,10 @@ from small_problem import small_problem
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.total_variation import TotalVariation
 from reconlib.joint.image_model import ImageModel
-from reconlib.joint.ipalm import IpalmProgress, IpalmSettings, ipalm
+from reconlib.joint.ipalm import IpalmSettings, ipalm
 from reconlib.joint.outcome import Outcome
+from reconlib.joint.result import JointProgress
+from reconlib.joint.split_solver import SplitSettings, split_solve
 
 
 class _Breaks(TotalVariation):
@@ -23,8 +25,13 @@ class _Breaks(TotalVariation):
         return self.value(image), gradient
 
 
+@pytest.fixture(params=["split", "ipalm"])
+def solver(request):
+    return {"split": (split_solve, SplitSettings), "ipalm": (ipalm, IpalmSettings)}[request.param]
+
+
 @pytest.fixture
-def run():
+def run(solver):
     """Run a batch of two slices and collect the progress reports."""
 
     def run(energy=TotalVariation(epsilon=0.05), out_of_time=lambda: False, brightness=1.0, **settings):
@@ -33,14 +40,15 @@ def run():
         weight = torch.full((2,), 1 / 32, dtype=torch.float64)
         scale = torch.tensor([1.0, brightness], dtype=torch.float64)[:, None, None, None]
         data = type(problem.data)(problem.data.fourier, problem.data.samples * scale)
-        seen: list[IpalmProgress] = []
-        result = ipalm(
+        seen: list[JointProgress] = []
+        solve, settings_of = solver
+        result = solve(
             data,
             ImageModel("soft", energy, weight, weight),
             CoilSmoothness(0.1),
             initial_image=image * scale,
             initial_coils=coils,
-            settings=IpalmSettings(**settings),
+            settings=settings_of(**settings),
             generator=torch.Generator().manual_seed(1),
             out_of_time=out_of_time,
             on_iteration=seen.append,

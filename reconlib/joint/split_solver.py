@@ -1,0 +1,226 @@
+r"""The joint problem of :mod:`~reconlib.joint.ipalm` with a third of its network gradients.
+
+Minimises the same function over the same set, again by turns:
+
+* the image by :func:`~reconlib.joint.split_image_step.split_step`, one gradient of the prior each, from a
+  point extrapolated as in Algorithm 1;
+* the maps by the coil step of Algorithm 1.
+
+**L of the prior.** With noise of standard deviation t on the image (``gradient_noise_std``) a score-matching
+prior is, at temperature T, minus T times the log of a density that was blurred with that noise, and so
+:math:`\nabla^2 R \le T / t^2` (Tweedie's formula: the Hessian is that bound less a covariance). What is met
+along steps is about half of it, so L starts at :data:`SHARE_OF_BOUND` of :math:`\lambda T / t^2`; for priors
+without such noise it starts at 1, that of the data term. As in Algorithm 2 it is tested, in the first steps
+and now and then; where it does not hold it is doubled and the step done again.
+
+**The mean of the last iterates.** The prior is evaluated with noise and in views that are drawn anew, so the
+iterates go on moving about the minimiser, the more the larger the steps are. The image is the mean of the
+last of them, which has less of that noise than any one (Polyak and Juditsky, SIAM J Control Optim 30:838,
+1992). Nothing else changes: steps go on from the last iterate.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from reconlib.energies.protocol import ProximableEnergy
+from reconlib.energies.total_variation import TotalVariation
+from reconlib.energies.view import View, draw_view
+from reconlib.joint.coil_step import CoilState, CoilStepSettings, coil_step, mean_coil_magnitude
+from reconlib.joint.data_consistency import DataTerm, normalise_coils
+from reconlib.joint.image_model import ImageModel
+from reconlib.joint.outcome import Outcome
+from reconlib.joint.result import JointProgress, JointResult, Recorder
+from reconlib.joint.split_image_step import FixedMaps, QuickTerms, split_step
+from reconlib.operators.inner_product import half_square, real_dot
+
+CALM = 3
+"""Iterations in a row that must change the image by less than the tolerance."""
+MOST_DOUBLINGS = 10
+TESTED_AT_FIRST, TESTED_EVERY = 3, 8
+"""Iterations in which L of the prior is tested."""
+SHARE_OF_BOUND = 0.5
+"""On four simulated scans of heads the curvature met was 0.1 to 0.45 of the bound."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitSettings:
+    """How to iterate."""
+
+    iterations: int = 32
+    inner_steps: int = 8
+    """Conjugate gradient steps per image step."""
+    coil_steps: int = 1
+    """Per iteration."""
+    largest_inertia: float = 0.8
+    averaged: float = 0.4
+    """Share of the iterations, the last ones, whose mean is the image."""
+    tolerance: float = 0.0
+    """Stop a slice when the relative change of its image stays below this for three iterations; 0: never."""
+    estimate_coils: bool = True
+    """False keeps the initial maps."""
+    gradient_noise_std: float = 0.0
+    """The prior is evaluated at the image plus noise of this size, drawn anew each iteration."""
+    symmetric_views: bool = False
+    """The prior sees the image shifted and turned, by a draw for each iteration."""
+
+
+def split_solve(
+    data: DataTerm,
+    image_model: ImageModel,
+    coil_energy: ProximableEnergy,
+    *,
+    initial_image: Tensor,
+    initial_coils: Tensor,
+    settings: SplitSettings,
+    generator: torch.Generator,
+    out_of_time: Callable[[], bool] = lambda: False,
+    on_iteration: Callable[[JointProgress], None] | None = None,
+) -> JointResult:
+    """Do what :func:`~reconlib.joint.ipalm.ipalm` does, for the image models ``soft`` and ``free``.
+
+    The trace's energy has the prior's value at the extrapolated point, the only one that is known.
+    """
+    n_slices, device = len(initial_image), initial_image.device
+    rows = torch.arange(n_slices, device=device)
+    prior = _Prior.of(image_model, settings)
+    nothing = torch.zeros_like(initial_coils)
+    coil_backprojection = -data.gradient(nothing) if n_slices else nothing  # FFTs take no empty batches
+    image = previous = initial_image
+    coils = CoilState.start(initial_coils, data)
+    coil_settings = CoilStepSettings()
+    mean, n_averaged = torch.zeros_like(image), 0
+    first_averaged = settings.iterations - max(1, round(settings.averaged * settings.iterations))
+    outcomes = [Outcome.OUT_OF_ITERATIONS] * n_slices
+    n_iterations = [0] * n_slices
+    calm = torch.zeros(n_slices, dtype=torch.int64, device=device)
+    is_done = torch.zeros(n_slices, dtype=torch.bool, device=device)
+    result = initial_image, initial_coils
+    recorder = Recorder(settings.iterations, n_slices)
+    iteration = 0
+    while iteration < settings.iterations and not bool(is_done.all()):
+        if out_of_time():
+            for row in torch.nonzero(~is_done).flatten().tolist():
+                outcomes[row] = Outcome.OUT_OF_TIME
+            break
+        view = draw_view(
+            (initial_image.shape[-2], initial_image.shape[-1]),
+            generator,
+            device,
+            noise_std=settings.gradient_noise_std,
+            symmetric=settings.symmetric_views,
+        )
+        inertia = min(iteration / (iteration + 3), settings.largest_inertia)
+        maps = FixedMaps.of(data, normalise_coils(coils.maps)[0], coil_backprojection)
+        new, value = prior.step(maps, image + inertia * (image - previous), view, iteration)
+        change = (half_square(new - image) / half_square(new).clamp_min(1e-30)).sqrt()
+        previous, image = image, new
+        if settings.estimate_coils:
+            for _ in range(settings.coil_steps):
+                data_value = coil_step(data, coil_energy, coils, image, coil_settings)
+        else:
+            data_value = data.gradient_and_value(maps.directions * image)[1]
+        iteration += 1
+        if iteration > first_averaged:
+            n_averaged += 1
+            mean += (image - mean) / n_averaged
+        frozen = is_done[:, None, None, None]
+        result = (
+            torch.where(frozen, result[0], mean if n_averaged else image),
+            torch.where(frozen, result[1], coils.maps),
+        )
+        columns = {
+            "energy": data_value + value + coil_energy.value(coils.maps),
+            "image_lipschitz": prior.lipschitz,
+            "coil_lipschitz": coils.lipschitz,
+            "coil_magnitude": mean_coil_magnitude(coils.maps, image),
+            "relative_change": change,
+        }
+        active = ~is_done
+        recorder.put(iteration - 1, rows[active], **{name: one[active] for name, one in columns.items()})
+        calm = torch.where(change < settings.tolerance, calm + 1, 0)
+        is_finite = torch.isfinite(columns["energy"]) & torch.isfinite(change)
+        for row in torch.nonzero(active).flatten().tolist():
+            n_iterations[row] = iteration
+            if not is_finite[row]:
+                outcomes[row] = Outcome.NOT_FINITE
+            elif calm[row] >= CALM:
+                outcomes[row] = Outcome.CONVERGED
+        is_done |= ~is_finite | (calm >= CALM)
+        if on_iteration is not None:
+            on_iteration(
+                JointProgress(
+                    iteration=iteration, iterations=settings.iterations, n_active=int((~is_done).sum())
+                )
+            )
+    return JointResult(
+        image=result[0],
+        coils=result[1],
+        outcomes=tuple(outcomes),
+        n_iterations=tuple(n_iterations),
+        trace=recorder.trace(iteration),
+    )
+
+
+@dataclass(slots=True)
+class _Prior:
+    """lambda R, linearised in each step or among the quick terms, and the bound of its curvature."""
+
+    model: ImageModel
+    linearised: ImageModel | None
+    quick: QuickTerms
+    lipschitz: Tensor
+    n_steps: int
+
+    @staticmethod
+    def of(model: ImageModel, settings: SplitSettings) -> "_Prior":
+        if model.phase == "real" or not isinstance(model.imaginary, TotalVariation):
+            raise ValueError(
+                f"the image model is {model.phase} with {type(model.imaginary).__name__} of the imaginary "
+                "part; this solver takes soft and free with TotalVariation. Use ipalm."
+            )
+        imaginary = (model.imaginary, model.imaginary_weight) if model.phase == "soft" else None
+        real = None
+        linearised: ImageModel | None = replace(model, imaginary_weight=torch.zeros_like(model.weight))
+        if isinstance(model.energy, TotalVariation) and model.signed:
+            linearised, real = None, (model.energy, model.weight)
+            if model.phase == "free":
+                imaginary = real
+        t = settings.gradient_noise_std
+        bound = model.weight * model.energy.temperature / t**2 if t > 0 else None
+        first = torch.ones_like(model.weight) if bound is None else SHARE_OF_BOUND * bound
+        return _Prior(model, linearised, QuickTerms(real, imaginary), first, settings.inner_steps)
+
+    def step(self, maps: FixedMaps, point: Tensor, view: View, iteration: int) -> tuple[Tensor, Tensor]:
+        """Make one image step from an extrapolated point; return the image, and lambda R there or near."""
+        if self.linearised is None:
+            new = self._solved(maps, point, torch.zeros_like(point))
+            return new, self.quick.value(new)
+        value, pull = self.linearised.value_and_gradient(point, view)
+        new = self._solved(maps, point, pull)
+        if iteration >= TESTED_AT_FIRST and iteration % TESTED_EVERY:
+            return new, value + self.quick.value(new)
+        for _ in range(MOST_DOUBLINGS):
+            step = new - point
+            reached = self.linearised.value(new, view)
+            remainder = reached - value - real_dot(pull, step)
+            holds = remainder <= 1.01 * self.lipschitz * half_square(step) + 1e-6 * value.abs()
+            if bool(holds.all()):
+                break
+            self.lipschitz = torch.where(holds, self.lipschitz, 2 * self.lipschitz)
+            again = self._solved(maps, point, pull)
+            new = torch.where(holds[:, None, None, None], new, again)
+        return new, reached + self.quick.value(new)
+
+    def _solved(self, maps: FixedMaps, point: Tensor, pull: Tensor) -> Tensor:
+        return split_step(
+            maps,
+            self.quick,
+            point,
+            pull,
+            self.lipschitz if self.linearised is not None else torch.zeros_like(self.lipschitz),
+            both_parts=self.model.phase == "free",
+            n_steps=self.n_steps,
+        )
