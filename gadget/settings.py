@@ -25,7 +25,7 @@ HELD_FROM_START = ("device", "threads")
 class SolverSettings(Section):
     """How the joint estimate of image and coils is run."""
 
-    method: Literal["fast", "paper"] = "fast"
+    method: Literal["fast", "paper"] = "paper"
     """fast: a third of the prior's gradients; paper: as published. With image_phase real always paper."""
     iterations: int | None = Field(default=None, ge=1, le=10_000)
     """Most iterations per slice. null: 32 of fast, 100 of paper."""

@@ -44,7 +44,7 @@ DEFAULT_COIL_SMOOTHNESS = 0.3
 class ReconstructionSettings:
     """What a user may choose; None leaves the choice to the prior's card."""
 
-    solver: Solver = "fast"
+    solver: Solver = "paper"
     """``fast``: :mod:`~reconlib.joint.split_solver`. ``paper``: Algorithm 1, :mod:`~reconlib.joint.ipalm`,
     which also takes the place of ``fast`` where the image is ``real``."""
     image_phase: ImagePhase | None = None
@@ -220,7 +220,7 @@ def reconstruct(
     solver, iterations = solver_of(settings, card)
     if solver == "fast" and maps is None and phase != "free" and _has_centre(kspace):
         first_coils = smooth_maps(coil_images)
-    if solver == "fast" and estimates_coils:
+    if solver == "fast" and estimates_coils and initial_image is None:  # its maps were estimated with it
         first_coils = continued_maps(first_coils, first_image * per_slice, smoothness)
 
     def solve(data: DataTerm, iterations: int, watch: Callable[[Progress], None] | None) -> JointResult:

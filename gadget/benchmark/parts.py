@@ -7,7 +7,7 @@ import torch
 
 from gadget.benchmark.machine import load_now
 from gadget.benchmark.objective import data_term
-from gadget.benchmark.solvers import DEFAULT, Problem
+from gadget.benchmark.solvers import FAST, Problem
 from gadget.benchmark.timing import Spent, least_spent
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.view import draw_view
@@ -35,7 +35,7 @@ def time_parts(problem: Problem, *, repeats: int) -> Row:
     value, coil transform, norms. Copies are measured where there is a device to copy to.
     """
     prior, kspace, device = problem.case.prior, problem.kspace, problem.device
-    start = problem.solve(DEFAULT, iterations=START_ITERATIONS)
+    start = problem.solve(FAST, iterations=START_ITERATIONS)
     image, coils = start.image * start.scale[0], start.coils
     card = prior.card
     view = draw_view(

@@ -3,7 +3,7 @@
 import math
 
 from gadget.benchmark.machine import load_now
-from gadget.benchmark.solvers import DEFAULT, Problem, Watch
+from gadget.benchmark.solvers import FAST, Problem, Watch
 from gadget.benchmark.timing import spent_on
 from reconlib.evaluation.summary import Row
 from reconlib.posterior.run import PosteriorRun
@@ -22,13 +22,13 @@ def time_to_agreement(
 
     The search for the step and the steps that are not used are in the time.
     """
-    found = problem.solve(DEFAULT)
+    found = problem.solve(FAST)
     run = PosteriorRun(
         problem.kspace,
         found,
         prior=problem.case.prior,
         settings=sampling,
-        solver=problem.settings_of(DEFAULT),
+        solver=problem.settings_of(FAST),
         seed=problem.seed,
     )
     seconds = cpu_seconds = 0.0

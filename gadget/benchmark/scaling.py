@@ -9,7 +9,7 @@ import torch
 from gadget.benchmark.cases import BenchCase, head, measured_case, spokes_of
 from gadget.benchmark.machine import load_now
 from gadget.benchmark.sizes import Sizes
-from gadget.benchmark.solvers import DEFAULT, MEMORY_ITERATIONS, Problem
+from gadget.benchmark.solvers import FAST, MEMORY_ITERATIONS, Problem
 from gadget.benchmark.timing import peak_mib, spent_on
 from reconlib.evaluation.summary import Row
 from reconlib.kspace import KSpace, NonuniformKSpace
@@ -75,17 +75,17 @@ def growth_of(
 
 def _batch(problem: Problem, sizes: Sizes, batch: int, n_batches: int) -> Row:
     """Time some batches, one after another; the first of all warms up."""
-    at_most = problem.iterations_of(DEFAULT)
+    at_most = problem.iterations_of(FAST)
     iterations = min(sizes.batch_iterations or at_most, at_most)
     many = replace(problem, kspace=side_by_side(problem.kspace, batch))
 
     def run(iterations: int) -> None:
         for _ in range(n_batches):
-            result = many.solve(DEFAULT, iterations=iterations)
+            result = many.solve(FAST, iterations=iterations)
             result.image.cpu()
 
     few = min(MEMORY_ITERATIONS, iterations)
-    many.solve(DEFAULT, iterations=few)
+    many.solve(FAST, iterations=few)
     spent = spent_on(partial(run, iterations), many.device)
     mib = peak_mib(partial(run, few), many.device)
     n_slices = batch * n_batches

@@ -22,8 +22,8 @@ from reconlib.priors.library import Prior
 from reconlib.reconstruction import Reconstruction, ReconstructionSettings, Solver, reconstruct, solver_of
 
 REFERENCE: Solver = "paper"
-DEFAULT: Solver = "fast"
-SOLVERS = (REFERENCE, DEFAULT)
+FAST: Solver = "fast"
+SOLVERS = (REFERENCE, FAST)
 MEMORY_ITERATIONS = 3
 """Every iteration takes the same memory."""
 ROUNDING = 1e-6
@@ -114,9 +114,9 @@ def compare_solvers(problem: Problem, *, repeats: int, watch: Watch = lambda _te
             found["PSNR against paper"] = likeness(result, reference)
             found |= _to_the_objective(problem, solver, objective, objective.of(reference)[0], watch)
         row |= {f"{solver}: {name}": value for name, value in found.items()}
-    for times in ("seconds", "CPU seconds") if DEFAULT in problem.solvers else ():
-        ratio = float(row[f"{REFERENCE}: {times}"]) / float(row[f"{DEFAULT}: {times}"])
-        row[f"{DEFAULT}: times faster ({times})"] = ratio
+    for times in ("seconds", "CPU seconds") if FAST in problem.solvers else ():
+        ratio = float(row[f"{REFERENCE}: {times}"]) / float(row[f"{FAST}: {times}"])
+        row[f"{FAST}: times faster ({times})"] = ratio
     return row
 
 

@@ -203,7 +203,7 @@ def test_the_order_of_readouts_changes_nothing():
 
 def test_an_evaluation_refuses_a_3d_scan_by_name(monkeypatch, tmp_path):
     """The reader of the file is replaced; what it would have read are the messages."""
-    monkeypatch.setattr("gadget.evaluation_inputs.read_scan", lambda _path: scan())
+    monkeypatch.setattr("gadget.evaluation_assembly.read_scan", lambda _path: scan())
     path = tmp_path / "slab.h5"
     with h5py.File(path, "w") as file:
         file.create_group("dataset")

@@ -10,7 +10,13 @@ import torch
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
 from reconlib.priors.library import Prior, find_prior, load_prior
-from reconlib.reconstruction import ReconstructionSettings, coil_smoothness, reconstruct, zero_filled
+from reconlib.reconstruction import (
+    ReconstructionSettings,
+    coil_smoothness,
+    reconstruct,
+    solver_of,
+    zero_filled,
+)
 
 sys.path.insert(0, str(Path(__file__).parent / "joint"))
 from small_problem import single_precision, small_problem
@@ -130,6 +136,38 @@ def test_the_settings_reach_the_solver(kspace, tv):
     assert loose.outcomes == (Outcome.CONVERGED,) * 3
     late = reconstruct(kspace, prior=tv, out_of_time=lambda: True)
     assert late.outcomes == (Outcome.OUT_OF_TIME,) * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "used", "iterations"),
+    [
+        (ReconstructionSettings(), "paper", 100),
+        (ReconstructionSettings(solver="fast", image_phase="free"), "fast", 32),
+        (ReconstructionSettings(solver="paper"), "paper", 100),
+        (ReconstructionSettings(solver="fast", image_phase="real"), "paper", 100),
+        (ReconstructionSettings(solver="fast", iterations=3), "fast", 3),
+        (ReconstructionSettings(solver="fast", iterations=0), "fast", 0),
+        (ReconstructionSettings(solver="paper", iterations=3), "paper", 3),
+    ],
+    ids=str,
+)
+def test_the_solver_that_is_used_is_told_and_has_its_own_number_of_iterations(tv, settings, used, iterations):
+    kspace = single_precision(small_problem(grid=(8, 6), n_coils=2, noise=0.02).kspace)
+    result = reconstruct(kspace, prior=tv, settings=settings)
+    assert solver_of(settings, tv.card) == (used, iterations)
+    assert (result.solver, result.n_iterations) == (used, (iterations,))
+
+
+def test_both_solvers_end_about_equally_far(tv):
+    """With their own numbers of iterations: the images differ by far less than they have moved."""
+    problem = small_problem(grid=(24, 20), n_coils=6, keep=0.5, noise=0.02)
+    kspace = single_precision(problem.kspace)
+    fast, paper = (
+        reconstruct(kspace, prior=tv, settings=ReconstructionSettings(solver=solver)).image.abs()
+        for solver in ("fast", "paper")
+    )
+    moved = torch.linalg.vector_norm(paper - zero_filled(kspace))
+    assert float(torch.linalg.vector_norm(fast - paper)) < 0.2 * float(moved)
 
 
 def test_the_scale_and_noise_level_are_those_of_the_start(kspace, tv):

@@ -15,23 +15,33 @@ GRID = (14, 11)
 SMOOTHNESS = CoilSmoothness(0.3)
 
 
-def roughness() -> scipy.sparse.csr_array:
+def roughness(grid: tuple[int, int]) -> scipy.sparse.csr_array:
     """D^T D with zeros outside the image, pixels row by row."""
-    second = [scipy.sparse.diags_array([2.0, -1.0, -1.0], offsets=[0, 1, -1], shape=(n, n)) for n in GRID]
-    unit = [scipy.sparse.eye_array(n) for n in GRID]
+    second = [scipy.sparse.diags_array([2.0, -1.0, -1.0], offsets=[0, 1, -1], shape=(n, n)) for n in grid]
+    unit = [scipy.sparse.eye_array(n) for n in grid]
     return scipy.sparse.kron(second[0], unit[1]) + scipy.sparse.kron(unit[0], second[1])
 
 
-@pytest.fixture
-def start(generator) -> tuple[torch.Tensor, torch.Tensor]:
+def maps_and_image(grid: tuple[int, int], generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Maps that are noise outside of an object, and its image; two slices of different brightness."""
-    problem = small_problem(grid=GRID, n_slices=2)
-    inside = torch.zeros(GRID, dtype=torch.bool)
-    inside[4:11, 3:8] = True
+    problem = small_problem(grid=grid, n_slices=2)
+    inside = torch.zeros(grid, dtype=torch.bool)
+    inside[grid[0] // 4 : 3 * grid[0] // 4, grid[1] // 4 : 3 * grid[1] // 4] = True
     noise = torch.randn(problem.coils.shape, dtype=torch.complex128, generator=generator)
     maps = torch.where(inside, problem.coils, noise / torch.linalg.vector_norm(noise, dim=1, keepdim=True))
     brightness = torch.tensor([1.0, 0.4], dtype=torch.float64)[:, None, None, None]
     return maps, problem.image * inside * brightness
+
+
+@pytest.fixture
+def start(generator) -> tuple[torch.Tensor, torch.Tensor]:
+    return maps_and_image(GRID, generator)
+
+
+@pytest.fixture
+def larger_start(generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """A grid on which conjugate gradients without their preconditioner do not come far."""
+    return maps_and_image((56, 48), generator)
 
 
 def exact(maps: torch.Tensor, image: torch.Tensor) -> np.ndarray:
@@ -39,10 +49,12 @@ def exact(maps: torch.Tensor, image: torch.Tensor) -> np.ndarray:
     found = np.empty(maps.shape, complex)
     for row, coil in np.ndindex(maps.shape[0], maps.shape[1]):
         weight = np.abs(image[row, 0].numpy().ravel()) ** 2
-        system = scipy.sparse.csc_array(scipy.sparse.diags_array(weight) + 0.3 * roughness())
+        system = scipy.sparse.csc_array(scipy.sparse.diags_array(weight) + 0.3 * roughness(image.shape[-2:]))
         right = weight * maps[row, coil].numpy().ravel()
         solve = scipy.sparse.linalg.factorized(system)
-        found[row, coil] = (solve(right.real.copy()) + 1j * solve(right.imag.copy())).reshape(GRID)
+        found[row, coil] = (solve(right.real.copy()) + 1j * solve(right.imag.copy())).reshape(
+            image.shape[-2:]
+        )
     return found
 
 
@@ -64,9 +76,9 @@ def test_with_many_steps_the_maps_are_the_sparse_solution_lifted_to_unit_magnitu
     np.testing.assert_allclose(found.numpy(), lifted(exact(maps, image)), atol=1e-5)
 
 
-def test_the_usual_steps_get_near_the_minimum(start, monkeypatch):
+def test_the_usual_steps_get_near_the_minimum(larger_start, monkeypatch):
     monkeypatch.setattr(coil_map_start, "at_least_unit", lambda maps: maps)
-    maps, image = start
+    maps, image = larger_start
     least = sum_of(exact(maps, image), maps.numpy(), image)
     before = sum_of(maps.numpy(), maps.numpy(), image)
     found = sum_of(continued_maps(maps, image, SMOOTHNESS).numpy(), maps.numpy(), image)
@@ -80,7 +92,7 @@ def test_the_noise_of_the_background_is_gone_and_the_object_keeps_its_maps(start
     is_bright = image.abs() > 0.5
     turned = (found.conj() * maps).sum(dim=1, keepdim=True).abs()
     alike = turned / torch.linalg.vector_norm(found, dim=1, keepdim=True)
-    assert float(alike[is_bright].min()) > 0.99
+    assert float(alike[is_bright].min()) > 0.98
     directions = found / torch.linalg.vector_norm(found, dim=1, keepdim=True)
     jumps = torch.diff(directions, dim=-1).abs().square().sum(dim=1)
     noisy_jumps = torch.diff(maps, dim=-1).abs().square().sum(dim=1)

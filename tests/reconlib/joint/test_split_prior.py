@@ -12,6 +12,7 @@ from reconlib.energies.total_variation import TotalVariation
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.result import JointResult
+from reconlib.joint.split_image_step import FixedMaps, QuickTerms, split_step
 from reconlib.joint.split_solver import SplitSettings, split_solve
 
 LAST = 1e-9
@@ -104,19 +105,38 @@ def test_an_energy_that_gets_more_curved_later_is_noticed_in_the_next_test(probl
 
 
 class Promising(LogCosh):
-    """LogCosh, whose curvature reaches 32, with a temperature that promises 1 at a noise of 0.001."""
+    """LogCosh, whose curvature reaches 32, with a temperature that promises 1 at a noise of 0.0001."""
 
-    temperature = 1e-6
+    temperature = 1e-8
 
 
 def test_with_a_doubled_lipschitz_the_result_is_still_the_minimum(problem):
     _, image = scipy_minimum(problem, "soft", "logcosh")
     result = run(
-        problem, Promising(), coils=problem.coils, iterations=50, gradient_noise_std=1e-3, averaged=LAST
+        problem, Promising(), coils=problem.coils, iterations=50, gradient_noise_std=1e-4, averaged=LAST
     )
     lipschitz = result.trace.image_lipschitz[-1, 0]
     assert 4 * WEIGHT < float(lipschitz) <= 32 * WEIGHT
     np.testing.assert_allclose(result.image[0, 0].numpy(), image, atol=5e-3)
+
+
+def test_a_step_that_was_too_long_is_done_again_with_the_doubled_lipschitz(problem):
+    result = run(problem, Promising(), coils=problem.coils, iterations=1, gradient_noise_std=1e-4)
+    lipschitz = result.trace.image_lipschitz[-1]
+    assert float(lipschitz) > 0.5 * WEIGHT, "the first step must be rejected"
+    image, _ = problem.start()
+    _, slope = LogCosh().value_and_gradient(image.real)
+    imaginary = TotalVariation(epsilon=EPSILON), torch.full((1,), IMAGINARY_WEIGHT)
+    expected = split_step(
+        FixedMaps.of(problem.data, problem.coils, -problem.data.gradient(torch.zeros_like(problem.coils))),
+        QuickTerms(None, imaginary),
+        image,
+        torch.complex(WEIGHT * slope, torch.zeros_like(slope)),
+        lipschitz,
+        both_parts=False,
+        n_steps=8,
+    )
+    torch.testing.assert_close(result.image, expected, rtol=0, atol=1e-3)
 
 
 NOISY = {"gradient_noise_std": 0.3}
