@@ -204,9 +204,7 @@ class LocalEnergy:
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        # channels last: on a CPU the transposed convolutions with stride are then four times as fast
-        network: nn.Module = self.network.eval().requires_grad_(False)
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
+        self.network.eval().requires_grad_(False)
 
     def value(self, image: Tensor, /) -> Tensor:
         """Energy (slice,) of a float32 image (slice, 1, y, x)."""
@@ -222,9 +220,8 @@ class LocalEnergy:
             return self.network.energy_map(image, self._level(image))
 
     def _evaluate(self, image: Tensor, *, want_gradient: bool) -> tuple[Tensor, Tensor]:
-        seen = image.contiguous(memory_format=torch.channels_last)
         with torch.no_grad():
-            return self.network.value_and_gradient(seen, self._level(image), want_gradient=want_gradient)
+            return self.network.value_and_gradient(image, self._level(image), want_gradient=want_gradient)
 
     def _level(self, image: Tensor) -> Tensor:
         return torch.full((1,), self.noise_level, device=image.device, dtype=image.dtype)

@@ -156,6 +156,8 @@ def energy_of(card: PriorCard, network: nn.Module | None) -> Energy:
     if isinstance(architecture, TotalVariationArchitecture):
         energy = TotalVariation(card.temperature, architecture.epsilon)
     elif isinstance(architecture, LocalArchitecture) and isinstance(network, LocalEnergyNetwork):
+        # on a CPU its transposed convolutions with stride are then four times as fast
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stubs
         energy = LocalEnergy(network, architecture.noise_level, card.temperature)
     elif network is not None:
         energy = NetworkEnergy(network, card.temperature)

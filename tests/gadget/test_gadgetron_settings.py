@@ -14,7 +14,7 @@ OTHER = {
     "device": "cpu",
     "image_phase": "free",
     "coils": "fixed",
-    "solver.method": "paper",
+    "solver.method": "fast",
     "solver.iterations": "7",
     "solver.coil_smoothness": "0.5",
     "solver.imaginary_weight": "0.4",

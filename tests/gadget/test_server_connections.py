@@ -83,18 +83,18 @@ def test_those_that_are_refused_are_limited_too_and_leave_nothing(run):
 
 
 def test_all_connections_share_the_room_for_what_waits(run):
-    """Six peers send 8 MiB each to reconstructions that take nothing: about 4 MiB are read, not 48."""
+    """Four peers send 32 MiB each to reconstructions that take nothing: about 4 MiB are read, not 128."""
     released = threading.Event()
     room = InboxRoom(4 * 2**20)
 
     def late(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
         released.wait(20)
         for message in messages:
-            if isinstance(message, Acquisition) and message.header["scan_counter"] == 31:
+            if isinstance(message, Acquisition) and message.header["scan_counter"] == 127:
                 yield message
 
     running = run(late, ConnectionOptions(room=room))
-    data = HEAD + b"".join(readout(4096, 8, counter=k) for k in range(32)) + CLOSE_BYTES
+    data = HEAD + b"".join(readout(4096, 8, counter=k) for k in range(128)) + CLOSE_BYTES
     most = 0
     with running.dial() as a, running.dial() as b, running.dial() as c, running.dial() as d:
         peers = [a, b, c, d]

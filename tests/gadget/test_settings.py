@@ -131,7 +131,7 @@ def test_all_faults_are_named_at_once(tmp_path):
         ("solver: {coil_smoothness: 0}", r"coil_smoothness: found 0, needs a number > 0"),
         ("solver: {coil_smoothness: .inf}", r"coil_smoothness: found inf"),
         ("solver: {time_limit_s: 0}", r"time_limit_s: found 0, needs a number > 0 or null"),
-        ("solver: [1]", r"solver: found a list, needs the keys iterations, coil_smoothness"),
+        ("solver: [1]", r"solver: found a list, needs the keys method, iterations, coil_smoothness"),
         ("prior: ''", r"prior: found the text '', needs a text that is not empty"),
         ("prior: [tv]", r"prior: found a list, needs a text"),
         ("output: {pixel_type: float64}", r"pixel_type: .*needs one of auto, float, uint16, int16"),
