@@ -58,7 +58,7 @@ def psnr(image: np.ndarray, reference: np.ndarray, inside: np.ndarray) -> float:
 
 @cache
 def measured(kind: str, data_folder) -> dict[str, float]:
-    """PSNR of CG-SENSE at its best and of both priors, from a third and from all of the shots."""
+    """PSNR of CG-SENSE at its best and of both priors, from a third of the shots."""
     name, iterations = PHANTOMS[kind]
     scan = measured_phantom(data_folder, name, kind)
     n_y, n_x = scan.matrix
@@ -72,9 +72,8 @@ def measured(kind: str, data_folder) -> dict[str, float]:
     third = thinned(scan, 3)
     kspace = assembled(third)
     found = {"cg": max(psnr(cut(cg_sense(kspace, n)), reference, inside) for n in iterations)}
-    for label, shots in (("third", third), ("all", scan)):
-        for prior in ("tv", "brain-local"):
-            found[f"{prior}, {label}"] = psnr(joint_image(shots, prior), reference, inside)
+    for prior in ("tv", "brain-local"):
+        found[prior] = psnr(joint_image(third, prior), reference, inside)
     return found
 
 
@@ -83,13 +82,12 @@ def measured(kind: str, data_folder) -> dict[str, float]:
 @pytest.mark.parametrize("kind", PHANTOMS)
 def test_a_third_of_the_shots_is_better_than_cg_sense_at_its_best(kind, data_folder):
     found = measured(kind, data_folder)
-    assert found["brain-local, third"] > found["cg"], found
+    assert found["brain-local"] > found["cg"], found
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("shots", ["third", "all"])
 @pytest.mark.parametrize("kind", PHANTOMS)
-def test_the_learned_prior_is_not_far_below_total_variation(kind, shots, data_folder):
+def test_the_learned_prior_is_not_far_below_total_variation(kind, data_folder):
     found = measured(kind, data_folder)
-    assert found[f"brain-local, {shots}"] > found[f"tv, {shots}"] - LARGEST_LOSS_DB, found
+    assert found["brain-local"] > found["tv"] - LARGEST_LOSS_DB, found
