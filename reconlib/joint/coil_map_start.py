@@ -19,7 +19,7 @@ from reconlib.joint.coil_step import at_least_unit
 from reconlib.operators.inner_product import half_square, real_dot
 
 STEPS = 12
-"""Conjugate gradient steps: on a simulated head the sum was then within about 2 % of its minimum."""
+"""Conjugate gradient steps. On a simulated head the sum was 4 % above its minimum after 10, 0.6 % after 15."""
 
 
 def continued_maps(maps: Tensor, image: Tensor, smoothness: CoilSmoothness) -> Tensor:

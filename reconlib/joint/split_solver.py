@@ -42,7 +42,7 @@ MOST_DOUBLINGS = 10
 TESTED_AT_FIRST, TESTED_EVERY = 3, 8
 """Iterations in which L of the prior is tested."""
 SHARE_OF_BOUND = 0.5
-"""On four simulated scans of heads the curvature met was 0.1 to 0.45 of the bound."""
+"""On three simulated scans of heads the curvature met along steps was at most 0.45 of the bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
