@@ -19,7 +19,7 @@ from reconlib.joint.coil_step import at_least_unit
 from reconlib.operators.inner_product import half_square, real_dot
 
 STEPS = 12
-"""Conjugate gradient steps. On a simulated head the sum was 4 % above its minimum after 10, 0.6 % after 15."""
+"""Conjugate gradient steps. On a simulated head 10 ended 4 % above the minimum, 15 ended 0.6 % above."""
 
 
 def continued_maps(maps: Tensor, image: Tensor, smoothness: CoilSmoothness) -> Tensor:
