@@ -32,8 +32,9 @@ from reconlib.joint.image_model import ImagePhase
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule
 from reconlib.joint.result import JointTrace
+from reconlib.joint.solving import Solver
 from reconlib.posterior.posterior import Posterior
-from reconlib.reconstruction import Reconstruction, Solver
+from reconlib.reconstruction import Reconstruction
 
 logger = logging.getLogger(__name__)
 

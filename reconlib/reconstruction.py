@@ -3,26 +3,23 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
-from reconlib.joint.coil_map_start import continued_maps
 from reconlib.joint.coil_step import mean_coil_magnitude
 from reconlib.joint.data_consistency import DataConsistency, DataTerm, normalise_coils
+from reconlib.joint.echo_shift import echo_centred
+from reconlib.joint.first_estimate import first_estimate, with_smooth_maps
 from reconlib.joint.given_start import check_given
 from reconlib.joint.image_model import ImageModel, ImagePhase
-from reconlib.joint.ipalm import IpalmSettings, ipalm
-from reconlib.joint.map_start import has_own_calibration, start_from_maps
-from reconlib.joint.nonuniform_start import smooth_maps
+from reconlib.joint.map_start import has_own_calibration
 from reconlib.joint.outcome import Outcome
-from reconlib.joint.phase_start import phase_to_image
 from reconlib.joint.prior_weight import WeightRule, prior_weight
 from reconlib.joint.result import JointProgress, JointResult, JointTrace
 from reconlib.joint.sample_trust import PILOT, is_repeated, sample_trust
-from reconlib.joint.split_solver import SplitSettings, split_solve
+from reconlib.joint.solving import ITERATIONS, JointProblem, Solver
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
 from reconlib.operators.least_squares import LeastSquares
@@ -32,10 +29,6 @@ from reconlib.priors.card import PriorCard
 from reconlib.priors.library import Prior
 
 Progress = JointProgress
-Solver = Literal["fast", "paper"]
-ITERATIONS: dict[Solver, int] = {"fast": 32, "paper": 100}
-OFF_GRID_COIL_STEPS = 5
-"""Per iteration: a centre of k-space that is measured densely makes the data term steep and steps short."""
 DEFAULT_COIL_SMOOTHNESS = 0.3
 """mu that suits both shipped priors, from simulated scans of validation images."""
 
@@ -44,12 +37,11 @@ DEFAULT_COIL_SMOOTHNESS = 0.3
 class ReconstructionSettings:
     """What a user may choose; None leaves the choice to the prior's card."""
 
-    solver: Solver = "paper"
-    """``fast``: :mod:`~reconlib.joint.split_solver`. ``paper``: Algorithm 1, :mod:`~reconlib.joint.ipalm`,
-    which also takes the place of ``fast`` where the image is ``real``."""
+    solver: Solver = "fast"
+    """``fast``: :mod:`~reconlib.joint.split_solver`. ``paper``: Algorithm 1, :mod:`~reconlib.joint.ipalm`."""
     image_phase: ImagePhase | None = None
     iterations: int | None = None
-    """None: 32 of ``fast``, 100 of ``paper``, which end about equally far."""
+    """None: 16 of ``fast``, 100 of ``paper``, which end about equally far."""
     coil_smoothness: float | None = None
     """mu, in units of the scaled data term; where neither this nor the card says it, 0.3."""
     imaginary_weight: float = 0.2
@@ -98,11 +90,9 @@ def coil_smoothness(settings: ReconstructionSettings, card: PriorCard) -> float:
     return DEFAULT_COIL_SMOOTHNESS
 
 
-def solver_of(settings: ReconstructionSettings, card: PriorCard) -> tuple[Solver, int]:
-    """Return the solver and its iterations: those of the settings, but ``paper`` where the image is real."""
-    is_real = (settings.image_phase or card.image_phase) == "real"
-    solver: Solver = "paper" if is_real else settings.solver
-    return solver, ITERATIONS[solver] if settings.iterations is None else settings.iterations
+def iterations_of(settings: ReconstructionSettings) -> int:
+    """Return the number of iterations: that of the settings, or the solver's own."""
+    return ITERATIONS[settings.solver] if settings.iterations is None else settings.iterations
 
 
 def zero_filled(kspace: KSpace | NonuniformKSpace) -> Tensor:
@@ -168,9 +158,12 @@ def reconstruct(
         raise ValueError(f"peak is {peak}; it must be positive, in the units of the samples.")
     card = prior.card
     phase: ImagePhase = settings.image_phase or card.image_phase
+    has_centre = _has_centre(kspace)
+    kspace, turn = echo_centred(kspace)
+    if turn is not None:
+        coils, initial_coils = (one if one is None else one * turn.conj() for one in (coils, initial_coils))
     data, coil_images, fourier = _measured(kspace)
-    start = root_sum_of_squares(coil_images)
-    peaks = start.amax(dim=(1, 2, 3))
+    peaks = root_sum_of_squares(coil_images).amax(dim=(1, 2, 3))
     used = peaks != 0  # NaN and infinity count as used: the solver reports them as not finite
     scales = [1 / (peak or value) if 0 < value < math.inf else 1.0 for value in peaks.tolist()]
     levels = [kspace.noise_std * scale for scale in scales]
@@ -187,69 +180,58 @@ def reconstruct(
     device = coil_images.device
     factors = torch.tensor(scales, device=device)
     per_slice = factors[:, None, None, None]
+    noise_level = torch.tensor(levels, dtype=torch.float64, device=device)[used]
     model = ImageModel(
         phase,
         prior.energy,
         torch.tensor([weight for weight, _ in weights], dtype=torch.float64, device=device)[used],
-        settings.imaginary_weight * torch.tensor(levels, dtype=torch.float64, device=device)[used],
+        settings.imaginary_weight * noise_level,
         signed=card.input.values == "signed",
     )
-    first_image = start.to(coil_images.dtype)
-    first_coils = coil_images / start.clamp_min(torch.finfo(start.dtype).tiny)
-    maps = coils if coils is not None else initial_coils
-    if maps is None and isinstance(kspace, NonuniformKSpace):
-        maps = smooth_maps(coil_images)
-    if maps is not None:
-        first_coils = maps.to(device=device, dtype=coil_images.dtype)
-        if coils is None and isinstance(data, DataConsistency):
-            combined, first_coils = start_from_maps(data.fourier, data.samples, coil_images, first_coils)
-        else:
-            combined = (normalise_coils(first_coils)[0].conj() * coil_images).sum(dim=1, keepdim=True)
-        first_image = model.project(combined)
-    if initial_image is not None and maps is not None:
-        first_coils = maps.to(first_coils)
-        directions, given = normalise_coils(first_coils)[0], model.project(initial_image.to(first_image))
-        misfits = [data.gradient_and_value(directions * one)[1] for one in (given, first_image)]
-        first_image = torch.where((misfits[0] < misfits[1])[:, None, None, None], given, first_image)
-    elif phase == "free" and coils is None:
-        first_image, first_coils = phase_to_image(first_image * per_slice, first_coils)
-        first_image = first_image / per_slice
-
+    first = first_estimate(
+        data,
+        coil_images,
+        model,
+        on_grid=isinstance(kspace, KSpace),
+        coils=coils,
+        initial_coils=initial_coils,
+        initial_image=initial_image,
+    )
     smoothness = CoilSmoothness(coil_smoothness(settings, card))
-    estimates_coils = coils is None and (initial_coils is None or _has_centre(kspace))
-    solver, iterations = solver_of(settings, card)
-    if solver == "fast" and maps is None and phase != "free" and _has_centre(kspace):
-        first_coils = smooth_maps(coil_images)
-    if solver == "fast" and estimates_coils and initial_image is None:  # its maps were estimated with it
-        first_coils = continued_maps(first_coils, first_image * per_slice, smoothness)
+    estimates_coils = coils is None and (initial_coils is None or has_centre)
+    if settings.solver == "fast" and estimates_coils and initial_image is None:
+        is_known = initial_coils is not None or phase == "free" or not has_centre
+        first = with_smooth_maps(first, None if is_known else coil_images, smoothness, per_slice)
+    problem = JointProblem(
+        solver=settings.solver,
+        model=model,
+        smoothness=smoothness,
+        noise_level=noise_level,
+        image=(first.image * per_slice)[used],
+        coils=first.coils[used],
+        is_close=first.is_close,
+        estimate_coils=estimates_coils,
+        gradient_noise_std=card.gradient_noise_std,
+        symmetric_views=card.symmetric_views,
+        tolerance=settings.tolerance,
+        seed=seed,
+        out_of_time=out_of_time,
+    )
 
     def solve(data: DataTerm, iterations: int, watch: Callable[[Progress], None] | None) -> JointResult:
-        common: dict[str, Any] = {
-            "iterations": iterations,
-            "tolerance": settings.tolerance,
-            "estimate_coils": estimates_coils,
-            "gradient_noise_std": card.gradient_noise_std,
-            "symmetric_views": card.symmetric_views,
-        }
-        problem = data.scaled(factors).select(used), model, smoothness
-        start: dict[str, Any] = {
-            "initial_image": (first_image * per_slice)[used],
-            "initial_coils": first_coils[used],
-            "generator": torch.Generator().manual_seed(seed),
-            "out_of_time": out_of_time,
-            "on_iteration": watch,
-        }
-        if solver == "fast":
-            coil_steps = OFF_GRID_COIL_STEPS if isinstance(kspace, NonuniformKSpace) else 1
-            return split_solve(*problem, settings=SplitSettings(coil_steps=coil_steps, **common), **start)
-        return ipalm(*problem, settings=IpalmSettings(**common), **start)
+        return problem.solve(data.scaled(factors).select(used), iterations, watch)
 
+    iterations = iterations_of(settings)
     pilot = trust = None
-    if not isinstance(kspace, KSpace) and isinstance(fourier, NonuniformFourier) and is_repeated(kspace):
+    if (
+        isinstance(kspace, NonuniformKSpace)
+        and isinstance(fourier, NonuniformFourier)
+        and is_repeated(kspace)
+    ):
         pilot = solve(data, min(PILOT, iterations), None)
-        first = torch.zeros_like(coil_images)
-        first[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
-        trust = sample_trust(kspace, fourier, first)
+        seen = torch.zeros_like(coil_images)
+        seen[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
+        trust = sample_trust(kspace, fourier, seen)
         if trust is not None:
             data = LeastSquares.of(fourier, kspace.samples, trust)
     if pilot is not None and Outcome.OUT_OF_TIME in pilot.outcomes:
@@ -257,8 +239,17 @@ def reconstruct(
     else:
         result = solve(data, iterations, on_iteration)
     collected = _collect(
-        result, used, scales, levels, [weight for weight, _ in weights], weights[0][1], phase, solver
+        result,
+        used,
+        scales,
+        levels,
+        [weight for weight, _ in weights],
+        weights[0][1],
+        phase,
+        settings.solver,
     )
+    if turn is not None:
+        collected = replace(collected, coils=collected.coils * turn)
     return replace(collected, trust=trust)
 
 

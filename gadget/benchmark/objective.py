@@ -14,6 +14,7 @@ import torch
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.view import View, draw_view
 from reconlib.joint.data_consistency import DataConsistency, DataTerm
+from reconlib.joint.echo_shift import echo_centred
 from reconlib.joint.image_model import ImageModel
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier
@@ -37,6 +38,8 @@ class Objective:
     views: tuple[View, ...]
     scale: torch.Tensor
     """float32 (slice, 1, 1, 1)"""
+    turn: torch.Tensor | None
+    """What the solvers take out of the maps, see :mod:`~reconlib.joint.echo_shift`."""
 
     @staticmethod
     def like(
@@ -66,20 +69,23 @@ class Objective:
             for _ in range(n_draws)
         )
         coil_energy = CoilSmoothness(coil_smoothness(settings, card))
+        centred, turn = echo_centred(kspace)
         return Objective(
-            data_term(kspace, reference.trust).scaled(scale),
+            data_term(centred, reference.trust).scaled(scale),
             model,
             coil_energy,
             views,
             scale[:, None, None, None],
+            turn,
         )
 
     def of(self, result: Reconstruction) -> list[float]:
         """Return the objective of each slice of a reconstruction of the same k-space."""
         image = result.image * self.scale
-        _, value = self.data.gradient_and_value(result.coils * image)
+        coils = result.coils if self.turn is None else result.coils * self.turn.conj()
+        _, value = self.data.gradient_and_value(coils * image)
         prior = torch.stack([self.model.value(image, view) for view in self.views]).mean(dim=0)
-        total: list[float] = (value + prior + self.coil_energy.value(result.coils)).tolist()
+        total: list[float] = (value + prior + self.coil_energy.value(coils)).tolist()
         return total
 
 

@@ -7,13 +7,14 @@ import torch
 
 from gadget.benchmark.machine import load_now
 from gadget.benchmark.objective import data_term
-from gadget.benchmark.solvers import FAST, Problem
+from gadget.benchmark.solvers import FAST, SOLVERS, Problem
 from gadget.benchmark.timing import Spent, least_spent
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.view import draw_view
 from reconlib.evaluation.summary import Row
 from reconlib.joint.image_model import ImageModel
-from reconlib.reconstruction import Solver, coil_smoothness
+from reconlib.joint.solving import Solver
+from reconlib.reconstruction import coil_smoothness
 
 GRADIENT, VALUE = "network gradient", "network value"
 TRANSFORM, PROX, LINE_SEARCH = "coil transform", "coil prox", "line search"
@@ -71,7 +72,7 @@ def time_parts(problem: Problem, *, repeats: int) -> Row:
     row: Row = {f"{name}, ms": 1000 * one.seconds for name, one in spent.items()}
     least = sum_of_iteration(spent)
     row |= {SUM: 1000 * least.seconds, f"{SUM} (CPU)": 1000 * least.cpu_seconds}
-    for solver in problem.solvers:
+    for solver in SOLVERS:
         found = _iteration(problem, solver)
         if found is not None:
             row |= {

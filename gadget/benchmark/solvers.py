@@ -17,9 +17,15 @@ from gadget.benchmark.objective import Objective
 from gadget.benchmark.timing import Spent, peak_mib, spent_on
 from reconlib.evaluation.metrics import fit_scale, psnr, ssim
 from reconlib.evaluation.summary import Row
+from reconlib.joint.solving import Solver
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.priors.library import Prior
-from reconlib.reconstruction import Reconstruction, ReconstructionSettings, Solver, reconstruct, solver_of
+from reconlib.reconstruction import (
+    Reconstruction,
+    ReconstructionSettings,
+    iterations_of,
+    reconstruct,
+)
 
 REFERENCE: Solver = "paper"
 FAST: Solver = "fast"
@@ -55,19 +61,13 @@ class Problem:
         """Where it is solved."""
         return self.kspace.samples.device
 
-    @property
-    def solvers(self) -> tuple[Solver, ...]:
-        """The solvers that differ for this case, the reference first."""
-        card = self.case.prior.card
-        return tuple(dict.fromkeys(solver_of(self.settings_of(one), card)[0] for one in SOLVERS))
-
     def settings_of(self, solver: Solver) -> ReconstructionSettings:
         """Return the settings for a solver."""
         return replace(self.settings, solver=solver)
 
     def iterations_of(self, solver: Solver) -> int:
         """Return how many iterations a solver makes at most."""
-        return solver_of(self.settings_of(solver), self.case.prior.card)[1]
+        return iterations_of(self.settings_of(solver))
 
     def solve(
         self, solver: Solver, *, iterations: int | None = None, prior: Prior | None = None
@@ -84,7 +84,7 @@ def compare_solvers(problem: Problem, *, repeats: int, watch: Watch = lambda _te
     row: Row = {"load": load_now()}
     objective: Objective | None = None
     reference: Reconstruction | None = None
-    for solver in problem.solvers:
+    for solver in SOLVERS:
         watch(f"{problem.case.name}, {solver}")
         prior, count = counted(problem.case.prior)
         result = problem.solve(solver, prior=prior)  # counts, and warms up what is timed below
@@ -114,7 +114,7 @@ def compare_solvers(problem: Problem, *, repeats: int, watch: Watch = lambda _te
             found["PSNR against paper"] = likeness(result, reference)
             found |= _to_the_objective(problem, solver, objective, objective.of(reference)[0], watch)
         row |= {f"{solver}: {name}": value for name, value in found.items()}
-    for times in ("seconds", "CPU seconds") if FAST in problem.solvers else ():
+    for times in ("seconds", "CPU seconds"):
         ratio = float(row[f"{REFERENCE}: {times}"]) / float(row[f"{FAST}: {times}"])
         row[f"{FAST}: times faster ({times})"] = ratio
     return row

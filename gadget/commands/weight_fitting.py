@@ -79,7 +79,7 @@ def fit_weight(
     from reconlib.evaluation.best_weight import FACTORS
     from reconlib.evaluation.grid_patterns import PATTERNS
     from reconlib.priors.library import find_prior, load_prior
-    from reconlib.reconstruction import solver_of
+    from reconlib.reconstruction import iterations_of
 
     chosen = list(dict.fromkeys(part.strip() for part in patterns.split(",") if part.strip()))
     for pattern in chosen:
@@ -119,7 +119,8 @@ def fit_weight(
             )
         except weight_fit.FitError as error:
             raise SettingsError(f"fit-weight: {error}") from error
-    solver = solver_of(reconstruction_settings(settings), prior.card)
+    own = reconstruction_settings(settings)
+    solver = own.solver, iterations_of(own)
     card = fit.rule.on(prior.card, fitting.in_words(fit, cases, chosen, solver, reference))
     typer.echo(fitting.best_table(fit).markdown(fitting.DIGITS))
     typer.echo(fitting.mu_table(fit).markdown(fitting.DIGITS))

@@ -52,3 +52,8 @@ class CoilSmoothness:
         damping = 1 / (1 + self.weight * step.to(parts.dtype)[:, None, None, None] * xi)
         smooth = dst2(dst2(parts) * damping)
         return torch.complex(smooth[0], smooth[1])
+
+    def periodic_spectrum(self, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """Eigenvalues (y, x) of mu D^T D, in FFT order, if the image were continued periodically."""
+        waves = [4 * torch.sin(torch.pi * torch.arange(n, device=device) / n).square() for n in shape]
+        return self.weight * (waves[0][:, None] + waves[1])

@@ -57,6 +57,10 @@ class DataTerm(Protocol):
         """The gradient, and f: float64 (slice,)."""
         ...
 
+    def normal(self, coil_images: Tensor, /) -> Tensor:
+        """A^H A w, shaped as w."""
+        ...
+
     def half_norm(self, step: Tensor, /) -> Tensor:
         """|A d|^2 / 2, the part of f that is of second order in a step: float64 (slice,)."""
         ...
@@ -105,6 +109,10 @@ class DataConsistency:
         """The gradient, and half the squared norm of the residual."""
         residual = self._residual(coil_images)
         return self.fourier.adjoint(residual), half_square(residual)
+
+    def normal(self, coil_images: Tensor, /) -> Tensor:
+        """F^H M F w."""
+        return self.fourier.normal(coil_images)
 
     def half_norm(self, step: Tensor, /) -> Tensor:
         """|M F d|^2 / 2."""

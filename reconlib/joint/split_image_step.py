@@ -16,6 +16,9 @@ itself where it is total variation. The problem is solved by a few steps of nonl
 (Polak and Ribiere, restarted where that is negative). The length of a step minimises the majoriser along the
 search direction p that replaces a root :math:`\sqrt{|\nabla x|^2 + \epsilon^2}` in Q by the parabola that
 touches it (Geman and Reynolds, IEEE Trans Pattern Anal 14:367, 1992), so no step raises the objective.
+
+Where the image is ``real`` and not negative, pixels that are 0 at y and would become negative stay at 0
+(Polyak, USSR Comput Math 9:94, 1969), and what is negative at the end becomes 0.
 """
 
 from dataclasses import dataclass
@@ -25,6 +28,7 @@ from torch import Tensor
 
 from reconlib.energies.total_variation import TotalVariation
 from reconlib.joint.data_consistency import DataTerm
+from reconlib.joint.image_model import ImagePhase
 from reconlib.operators.inner_product import real_dot
 
 
@@ -105,7 +109,7 @@ def split_step(
     pull: Tensor,
     lipschitz: Tensor,
     *,
-    both_parts: bool,
+    phase: ImagePhase,
     n_steps: int,
 ) -> Tensor:
     """Return the image that minimises, about, the function of the module's text.
@@ -118,33 +122,44 @@ def split_step(
         Gradient of lambda R at y, of the same shape.
     lipschitz
         L: float64 (slice,).
-    both_parts
-        Whether L binds the imaginary part, too: where R sees it.
+    phase
+        Of the image model. L binds the imaginary part only where R sees it, in ``free``. In ``real``, y is
+        real and not negative.
     """
     image = point
     bound = _per_slice(lipschitz)
     variation = quick.gradient(image)
     residual = maps.backprojection - maps.normal(image) - pull - variation
+    free = (image.real > 0) | (residual.real > 0) if phase == "real" else None
     precondition = maps.data.preconditioner
-    conditioned = _conditioned(residual, precondition)
+    residual = _movable(residual, free)
+    conditioned = _movable(_conditioned(residual, precondition), free)
     direction, size = conditioned, real_dot(residual, conditioned)
     for _ in range(n_steps):
         hessian = maps.normal(direction)
-        if both_parts:
+        if phase == "free":
             hessian = hessian + bound * direction
         else:
             hessian = torch.complex(hessian.real + bound * direction.real, hessian.imag)
+        hessian = _movable(hessian, free)
         curvature = real_dot(direction, hessian) + quick.curvature(image, direction)
         length = _per_slice(real_dot(residual, direction) / curvature.clamp_min(1e-30))
         image = image + length * direction
         varied = quick.gradient(image)
-        new = residual - length * hessian - (varied - variation)
+        new = residual - length * hessian - _movable(varied - variation, free)
         variation = varied
-        conditioned = _conditioned(new, precondition)
+        conditioned = _movable(_conditioned(new, precondition), free)
         turn = (real_dot(conditioned, new) - real_dot(conditioned, residual)) / size.clamp_min(1e-30)
         residual, size = new, real_dot(new, conditioned)
         direction = conditioned + _per_slice(turn.clamp_min(0)) * direction
-    return image
+    return image if free is None else torch.complex(image.real.clamp_min(0), torch.zeros_like(image.real))
+
+
+def _movable(values: Tensor, free: Tensor | None) -> Tensor:
+    """Return values with the imaginary part 0, and the real part where pixels are not free; None: all."""
+    if free is None:
+        return values
+    return torch.complex(torch.where(free, values.real, 0.0), torch.zeros_like(values.real))
 
 
 def _conditioned(residual: Tensor, factors: Tensor | None) -> Tensor:

@@ -2,9 +2,11 @@ r"""The joint problem of :mod:`~reconlib.joint.ipalm` with a third of its networ
 
 Minimises the same function over the same set, again by turns:
 
-* the image by :func:`~reconlib.joint.split_image_step.split_step`, one gradient of the prior each, from a
-  point extrapolated as in Algorithm 1;
-* the maps by the coil step of Algorithm 1.
+* the image by :func:`~reconlib.joint.split_image_step.split_step`, one gradient of the prior each;
+* the maps by a Gauss-Newton step (:mod:`~reconlib.joint.coil_newton`);
+
+each from a point extrapolated as in Algorithm 1. Without that of the maps, phase that maps and image share
+would wander from one to the other slowly: H does not feel it, but each block alone moves against H.
 
 **L of the prior.** With noise of standard deviation t on the image (``gradient_noise_std``) a score-matching
 prior is, at temperature T, minus T times the log of a density that was blurred with that noise, and so
@@ -25,10 +27,11 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from reconlib.energies.protocol import ProximableEnergy
+from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.total_variation import TotalVariation
 from reconlib.energies.view import View, draw_view
-from reconlib.joint.coil_step import CoilState, CoilStepSettings, coil_step, mean_coil_magnitude
+from reconlib.joint.coil_newton import CoilMaps, newton_coil_step, unit_maps
+from reconlib.joint.coil_step import mean_coil_magnitude
 from reconlib.joint.data_consistency import DataTerm, normalise_coils
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
@@ -49,12 +52,15 @@ SHARE_OF_BOUND = 0.5
 class SplitSettings:
     """How to iterate."""
 
-    iterations: int = 32
-    inner_steps: int = 8
-    """Conjugate gradient steps per image step."""
-    coil_steps: int = 1
-    """Per iteration."""
+    iterations: int = 16
+    inner_steps: int = 5
+    """Conjugate gradient steps per image step that asked a network."""
+    quick_inner_steps: int = 24
+    """The same where the prior is total variation, which costs next to nothing."""
+    coil_steps: int = 3
+    """Conjugate gradient steps per coil step."""
     largest_inertia: float = 0.8
+    """Of image and maps alike."""
     averaged: float = 0.4
     """Share of the iterations, the last ones, whose mean is the image."""
     tolerance: float = 0.0
@@ -70,7 +76,7 @@ class SplitSettings:
 def split_solve(
     data: DataTerm,
     image_model: ImageModel,
-    coil_energy: ProximableEnergy,
+    coil_energy: CoilSmoothness,
     *,
     initial_image: Tensor,
     initial_coils: Tensor,
@@ -79,7 +85,7 @@ def split_solve(
     out_of_time: Callable[[], bool] = lambda: False,
     on_iteration: Callable[[JointProgress], None] | None = None,
 ) -> JointResult:
-    """Do what :func:`~reconlib.joint.ipalm.ipalm` does, for the image models ``soft`` and ``free``.
+    """Do what :func:`~reconlib.joint.ipalm.ipalm` does.
 
     The trace's energy has the prior's value at the extrapolated point, the only one that is known.
     """
@@ -89,8 +95,9 @@ def split_solve(
     nothing = torch.zeros_like(initial_coils)
     coil_backprojection = -data.gradient(nothing) if n_slices else nothing  # FFTs take no empty batches
     image = previous = initial_image
-    coils = CoilState.start(initial_coils, data)
-    coil_settings = CoilStepSettings()
+    start = CoilMaps.start(initial_coils)
+    coils = start if settings.estimate_coils else replace(start, maps=initial_coils)
+    last_maps = coils.maps
     mean, n_averaged = torch.zeros_like(image), 0
     first_averaged = settings.iterations - max(1, round(settings.averaged * settings.iterations))
     outcomes = [Outcome.OUT_OF_ITERATIONS] * n_slices
@@ -113,15 +120,18 @@ def split_solve(
             symmetric=settings.symmetric_views,
         )
         inertia = min(iteration / (iteration + 3), settings.largest_inertia)
-        maps = FixedMaps.of(data, normalise_coils(coils.maps)[0], coil_backprojection)
-        new, value = prior.step(maps, image + inertia * (image - previous), view, iteration)
+        if settings.estimate_coils:
+            ahead = unit_maps(coils.maps + inertia * (coils.maps - last_maps))
+            last_maps, coils = coils.maps, replace(coils, maps=ahead)
+        fixed = FixedMaps.of(data, normalise_coils(coils.maps)[0], coil_backprojection)
+        point = image_model.project(image + inertia * (image - previous))
+        new, value = prior.step(fixed, point, view, iteration)
         change = (half_square(new - image) / half_square(new).clamp_min(1e-30)).sqrt()
         previous, image = image, new
         if settings.estimate_coils:
-            for _ in range(settings.coil_steps):
-                data_value = coil_step(data, coil_energy, coils, image, coil_settings)
+            coils, data_value = newton_coil_step(data, coil_energy, coils, image, n_steps=settings.coil_steps)
         else:
-            data_value = data.gradient_and_value(maps.directions * image)[1]
+            data_value = data.gradient_and_value(fixed.directions * image)[1]
         iteration += 1
         if iteration > first_averaged:
             n_averaged += 1
@@ -134,7 +144,7 @@ def split_solve(
         columns = {
             "energy": data_value + value + coil_energy.value(coils.maps),
             "image_lipschitz": prior.lipschitz,
-            "coil_lipschitz": coils.lipschitz,
+            "coil_lipschitz": 1 / coils.length,
             "coil_magnitude": mean_coil_magnitude(coils.maps, image),
             "relative_change": change,
         }
@@ -176,10 +186,10 @@ class _Prior:
 
     @staticmethod
     def of(model: ImageModel, settings: SplitSettings) -> "_Prior":
-        if model.phase == "real" or not isinstance(model.imaginary, TotalVariation):
+        if not isinstance(model.imaginary, TotalVariation):
             raise ValueError(
-                f"the image model is {model.phase} with {type(model.imaginary).__name__} of the imaginary "
-                "part; this solver takes soft and free with TotalVariation. Use ipalm."
+                f"the energy of the imaginary part is {type(model.imaginary).__name__}; this solver takes "
+                "TotalVariation. Use ipalm."
             )
         imaginary = (model.imaginary, model.imaginary_weight) if model.phase == "soft" else None
         real = None
@@ -191,7 +201,8 @@ class _Prior:
         t = settings.gradient_noise_std
         bound = model.weight * model.energy.temperature / t**2 if t > 0 else None
         first = torch.ones_like(model.weight) if bound is None else SHARE_OF_BOUND * bound
-        return _Prior(model, linearised, QuickTerms(real, imaginary), first, settings.inner_steps)
+        n_steps = settings.quick_inner_steps if linearised is None else settings.inner_steps
+        return _Prior(model, linearised, QuickTerms(real, imaginary), first, n_steps)
 
     def step(self, maps: FixedMaps, point: Tensor, view: View, iteration: int) -> tuple[Tensor, Tensor]:
         """Make one image step from an extrapolated point; return the image, and lambda R there or near."""
@@ -221,6 +232,6 @@ class _Prior:
             point,
             pull,
             self.lipschitz if self.linearised is not None else torch.zeros_like(self.lipschitz),
-            both_parts=self.model.phase == "free",
+            phase=self.model.phase,
             n_steps=self.n_steps,
         )

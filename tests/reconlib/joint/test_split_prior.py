@@ -133,8 +133,8 @@ def test_a_step_that_was_too_long_is_done_again_with_the_doubled_lipschitz(probl
         image,
         torch.complex(WEIGHT * slope, torch.zeros_like(slope)),
         lipschitz,
-        both_parts=False,
-        n_steps=8,
+        phase="soft",
+        n_steps=5,
     )
     torch.testing.assert_close(result.image, expected, rtol=0, atol=1e-3)
 

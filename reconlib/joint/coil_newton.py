@@ -1,0 +1,141 @@
+r"""The coil block of the split solver: a Gauss-Newton step of the maps, the image held fixed.
+
+Maps of magnitude 1 lie on a sphere in every pixel. With e the maps, x the image and the residual linearised
+at e, the step v is tangent to the spheres, :math:`\mathrm{Re} \sum_c \bar e_c v_c = 0`, and minimises about
+
+.. math::
+    \mathrm{Re} \langle g + \nabla \mu F(e), v \rangle + \tfrac12 \| A (v x) \|^2 + \mu F(v), \qquad
+    g_c = \bar x A^H (A e_c x - z_c),
+
+by a few steps of conjugate gradients. (The spheres' curvature, by which F rises less along them than in
+space, is left out: with it the model need not be convex.) mu F joins pixels that the data term knows nothing
+of, and a gradient step carries that only a few pixels on, so the residual is preconditioned by
+:math:`(\mu D^T D + m)^{-1}`, with the differences D continued periodically (an FFT does it) and m the mean
+curvature of the data term.
+
+The new maps are e + t v divided by their root-sum-of-squares. What H + mu F changes by is computed from
+differences, without cancellation. Where it would rise the maps stay, and t is a quarter next time; where it
+falls t doubles, up to 1. All of that is decided slice by slice, on the device.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from reconlib.energies.coil_smoothness import CoilSmoothness
+from reconlib.joint.data_consistency import DataTerm
+from reconlib.operators.inner_product import real_dot
+from reconlib.operators.sense import root_sum_of_squares
+
+SMALLEST_CURVATURE = 1e-6
+"""m where the image is zero."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CoilMaps:
+    """Maps of magnitude 1, and the share t of a step that the next one takes."""
+
+    maps: Tensor
+    """complex64 (slice, coil, y, x)"""
+    length: Tensor
+    """float64 (slice,)"""
+
+    @staticmethod
+    def start(maps: Tensor) -> "CoilMaps":
+        """Return maps divided by their root-sum-of-squares, where that is not 0."""
+        return CoilMaps(unit_maps(maps), torch.ones(len(maps), dtype=torch.float64, device=maps.device))
+
+
+def newton_coil_step(
+    data: DataTerm, smoothness: CoilSmoothness, state: CoilMaps, image: Tensor, *, n_steps: int
+) -> tuple[CoilMaps, Tensor]:
+    """Return better maps, and H with them: float64 (slice,).
+
+    Parameters
+    ----------
+    image
+        x: complex64 (slice, 1, y, x).
+    n_steps
+        Of conjugate gradients.
+    """
+    maps = state.maps
+    parts = data.parts(maps.shape[1])
+    conjugate = image.conj().resolve_conj()
+    pull, gradient = torch.empty_like(maps), torch.empty_like(maps)
+    value = torch.zeros_like(state.length)
+    for coils, part in parts:
+        pull[:, coils], part_value = part.gradient_and_value(maps[:, coils] * image)
+        torch.mul(pull[:, coils], conjugate, out=gradient[:, coils])
+        value = value + part_value
+    slope = smoothness.gradient(maps)
+    mean = (2 * data.half_norm(image) / image[0].numel()).clamp_min(SMALLEST_CURVATURE)
+    inverse = 1 / (smoothness.periodic_spectrum(image.shape[-2:], maps.device) + _per_slice(mean))
+
+    def hessian(step: Tensor) -> Tensor:
+        product = smoothness.gradient(step)
+        for coils, part in parts:
+            product[:, coils].addcmul_(part.normal(step[:, coils] * image), conjugate)
+        return _tangent(maps, product)
+
+    def condition(residual: Tensor) -> Tensor:
+        smooth = torch.empty_like(residual)
+        for coils, _ in parts:
+            smooth[:, coils] = torch.fft.ifft2(torch.fft.fft2(residual[:, coils]).mul_(inverse))
+        return _tangent(maps, smooth)
+
+    residual = _tangent(maps, gradient.add_(slope)).neg_()
+    direction = condition(residual)
+    size = real_dot(residual, direction)
+    step = torch.zeros_like(maps)
+    for left in reversed(range(n_steps)):
+        product = hessian(direction)
+        length = size / real_dot(direction, product).clamp_min(1e-30)
+        step.add_(direction * _per_slice(length))
+        if not left:
+            break
+        residual.sub_(product.mul_(_per_slice(length)))
+        conditioned = condition(residual)
+        next_size = real_dot(residual, conditioned)
+        direction = conditioned.add_(direction * _per_slice(next_size / size.clamp_min(1e-30)))
+        size = next_size
+
+    new = unit_maps(step.mul_(_per_slice(state.length)).add_(maps))
+    turn = new - maps
+    rise = torch.zeros_like(value)
+    for coils, part in parts:
+        moved = turn[:, coils] * image
+        rise = rise + real_dot(pull[:, coils], moved) + part.half_norm(moved)
+    falls = rise + real_dot(slope, turn) + smoothness.value(turn) <= 0
+    return (
+        CoilMaps(
+            torch.where(falls[:, None, None, None], new, maps),
+            torch.where(falls, (2 * state.length).clamp_max(1.0), state.length / 4),
+        ),
+        torch.where(falls, value + rise, value),
+    )
+
+
+def unit_maps(maps: Tensor) -> Tensor:
+    """Maps divided by their root-sum-of-squares, where that is not 0."""
+    magnitude = root_sum_of_squares(maps)
+    return maps * (1 / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny))
+
+
+def _radial(maps: Tensor, step: Tensor) -> Tensor:
+    """Re sum_c conj(e_c) v_c: real (slice, 1, y, x)."""
+    total = torch.zeros_like(maps[:, :1].real)
+    pairs = torch.view_as_real(maps), torch.view_as_real(step)
+    for coil in range(maps.shape[1]):
+        for part in range(2):
+            total.addcmul_(*(one[:, coil : coil + 1, ..., part] for one in pairs))
+    return total
+
+
+def _tangent(maps: Tensor, step: Tensor) -> Tensor:
+    """Take the radial part from a step, in place."""
+    return step.addcmul_(maps, _radial(maps, step).to(maps.dtype), value=-1)
+
+
+def _per_slice(values: Tensor) -> Tensor:
+    return values.float()[:, None, None, None]
