@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextvars import copy_context
 
 from gadget.connection_options import ConnectionOptions, prepare
 from gadget.errors import GadgetError, PeerProtocolError, PeerReportedError
@@ -77,7 +78,9 @@ class Conversation:
         self._ignores_data = False
         self._n_bytes_read = 0
         self._last_activity = time.monotonic()
-        self._reader = threading.Thread(target=self._read, name=f"reader {address}", daemon=True)
+        self._reader = threading.Thread(
+            target=copy_context().run, args=(self._read,), name=f"reader {address}", daemon=True
+        )  # in this context, so that what it logs says which scan it is about
         for message in already_read:
             self._keep(message, 0)
         prepare(sock, options.send_s)
@@ -280,6 +283,8 @@ class Conversation:
             return
         with contextlib.suppress(OSError):  # it is gone, as after the end of the stream
             self._discard()
+            if self._peer_closed and self.dialect is not Dialect.GADGETRON:
+                self._wait_until_gone()
         self._fail(PeerProtocolError("The peer closed the connection before it had our CLOSE."), lost=True)
 
     def _read_messages(self) -> None:
@@ -379,6 +384,18 @@ class Conversation:
         poll.register(self._sock, select.POLLIN)
         while poll.poll() and self._sock.recv_into(buffer):
             pass
+
+    def _wait_until_gone(self) -> None:
+        """Wait until the connection ends in both directions.
+
+        A client may end its direction behind its CLOSE (``nc -N``, ``shutdown(SHUT_WR)``) and still read;
+        Gadgetron does not. One that has closed altogether looks the same until it is sent something: then its
+        system resets the connection. Keep-alive finds that, too, within two minutes: once its system has
+        forgotten the connection.
+        """
+        poll = select.poll()
+        poll.register(self._sock, 0)  # what is told unasked: POLLHUP, POLLERR
+        poll.poll()
 
     def _fail(self, failure: GadgetError, *, lost: bool) -> None:
         with self._changed:

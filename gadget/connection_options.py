@@ -32,13 +32,17 @@ class ConnectionOptions:
     """The largest sizes that are believed."""
 
 
+KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""A peer whose machine or cable died sends no end of stream: the kernel asks after 30 s of silence, and then
+every 10 s; three questions without an answer end the connection, a minute after the peer's last sign."""
+
+
 def prepare(sock: socket.socket, send_s: float) -> None:
     """Set time limit, keep-alive and immediate sending of a connected socket."""
     sock.settimeout(send_s)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     if sock.family in (socket.AF_INET, socket.AF_INET6):
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        # A peer whose machine or cable died sends no end of stream; find out within a minute.
-        for name, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        for name, value in KEEP_ALIVE.items():
             if hasattr(socket, name):
                 sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)

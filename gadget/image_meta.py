@@ -4,6 +4,10 @@ import xml.etree.ElementTree as ElementTree
 
 from gadget.wire.messages import Image
 
+KIND = "EBM_Image"
+"""What an image of ours is; others, that were passed on, have none."""
+FALLBACK = "FALLBACK"
+"""The kind of one that stands in the place of a reconstruction."""
 COMPLETED_BY = "EBM_CompletedBy"
 """Number of the data message, from 1, that completed the slice."""
 

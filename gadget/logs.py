@@ -48,8 +48,14 @@ def add_scan(record: logging.LogRecord) -> bool:
 
 def message_of(record: logging.LogRecord) -> str:
     """Return the message, which begins with the scan that it is about, if there is one."""
+    scan, message = _scan_and_message(record)
+    return message if scan is None else f"{scan}: {message}"
+
+
+def _scan_and_message(record: logging.LogRecord) -> tuple[object, str]:
+    """Return the scan that a record is about, if there is one, and the message without it."""
     message, scan = record.getMessage(), getattr(record, _FACTS, {}).get(_SCAN)
-    return message if scan is None or message.startswith(f"{scan}:") else f"{scan}: {message}"
+    return scan, message if scan is None else message.removeprefix(f"{scan}: ")
 
 
 def setup_logging(*, verbose: bool, with_time: bool = False, log_format: LogFormat = "text") -> None:
@@ -92,7 +98,7 @@ class JsonLines(logging.Formatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": _scan_and_message(record)[1],
         }
         entry |= {name: value for name, value in getattr(record, _FACTS, {}).items() if name not in entry}
         if record.exc_text:  # another process has formatted it

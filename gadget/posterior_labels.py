@@ -57,10 +57,15 @@ def sampled_log_line(sampled: SampledSlice) -> str:
         return describe_sampled(sampled)
     return (
         f"{describe_sampled(sampled)}; {_counts(posterior)} ({posterior.sampler}), "
-        f"worst R-hat {posterior.worst_rhat[row]:.3f}, "
-        f"smallest effective sample size {posterior.smallest_ess[row]:.0f}, "
+        f"{_in_words('worst R-hat', posterior.worst_rhat[row], '.3f')}, "
+        f"{_in_words('smallest effective sample size', posterior.smallest_ess[row], '.0f')}, "
         f"noise level {posterior.sigma[row]:.3g} ({_noise_source(sampled)}), {sampled.seconds:.1f} s"
     )
+
+
+def _in_words(what: str, value: float, form: str) -> str:
+    """Say a number that is not known where there were too few draws."""
+    return f"{what} {value:{form}}" if math.isfinite(value) else f"{what} not known"
 
 
 def _counts(posterior: Posterior) -> str:

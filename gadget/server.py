@@ -14,6 +14,7 @@ from gadget.answering import Handler, Peer, answer, describe, log_ending
 from gadget.connection import Conversation
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError
+from gadget.logs import name_scan
 from gadget.scan_watch import WatchFactory, made_by
 from gadget.wire.messages import Message
 from gadget.wire.session import End, Session
@@ -132,9 +133,9 @@ class Server:
             return
         address = f"{peer[0]}:{peer[1]}"
         with self._changed:
-            is_full = len(self._served) >= self._max_connections
+            is_full = self._is_full()
             group = self._refused if is_full else self._served
-            if len(group) >= self._max_connections:
+            if is_full and len(self._refused) >= self._max_connections:
                 logger.warning("%s: too many connections; closed without a word", address)
                 sock.close()
                 return
@@ -149,9 +150,19 @@ class Server:
             sock.close()
             self._forget(thread, group)
 
+    def _is_full(self) -> bool:
+        """Whether one more is to be refused; the lock is held.
+
+        A peer that has our CLOSE may send its next scan at once, before we are done with the last one, which
+        takes no place then, as long as such connections are not as many again.
+        """
+        n_busy = sum(one is None or not one.has_closed for one in self._served.values())
+        return n_busy >= self._max_connections or len(self._served) >= 2 * self._max_connections
+
     def _run(
         self, sock: socket.socket, address: str, group: dict[threading.Thread, Conversation | None]
     ) -> None:
+        name_scan(address)
         try:
             self._hold(sock, address, group)
         finally:
@@ -190,8 +201,8 @@ class Server:
 
     def _refuse(self, _messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
         raise GadgetError(
-            f"The server already has {self._max_connections} connections, which is its limit; close some, or "
-            "send the scan again later."
+            f"The server has as many connections as it may ({self._max_connections}). Close one, or send "
+            "the scan again later."
         )
 
     def _forget(self, thread: threading.Thread, group: dict[threading.Thread, Conversation | None]) -> None:
@@ -203,7 +214,8 @@ class Server:
         """Let scans end that run, as long as there is time; then end all conversations and wait for them."""
         self._cancel(lambda conversation: not conversation.scan_began)
         if self._served:
-            logger.info("stopping: %d connections end first", len(self._served))
+            left_s = max((self._stop_at or 0.0) - time.monotonic(), 0.0)
+            logger.info("stopping: %s may end first, within %.0f s", _connections(len(self._served)), left_s)
         with self._changed:
             while self._served and (left := (self._stop_at or 0.0) - time.monotonic()) > 0:
                 self._changed.wait(min(left, 0.5))  # a signal handler may shorten the time
@@ -212,7 +224,7 @@ class Server:
         with self._changed:
             if not self._changed.wait_for(lambda: not (self._served or self._refused), patience):
                 n_left = len(self._served) + len(self._refused)
-                logger.error("stopping: %d connections did not end and are left behind", n_left)
+                logger.error("stopping: %s did not end and will be left behind", _connections(n_left))
 
     def _cancel(self, which: Callable[[Conversation], bool]) -> None:
         """Cancel conversations, except those that have said all and wait for the peer to do the same."""
@@ -221,6 +233,10 @@ class Server:
         for conversation in conversations:
             if conversation is not None and which(conversation):
                 conversation.cancel(_stopped())
+
+
+def _connections(n: int) -> str:
+    return f"{n} connection{'' if n == 1 else 's'}"
 
 
 def _stopped() -> GadgetError:

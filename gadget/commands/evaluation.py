@@ -16,7 +16,7 @@ from gadget.commands.evaluation_cases import (
     parts_of,
     refuse_common,
 )
-from gadget.commands.options import Config, Device, Set, settings_of, use_threads
+from gadget.commands.options import Config, Device, Set, recorded, settings_of, use_threads
 
 
 def evaluate(
@@ -27,7 +27,7 @@ def evaluate(
             help="Fully sampled scans: ISMRMRD .h5 (radial and spiral ones, too), fastMRI .h5, or k-space "
             ".npy (coil, ky, kx). For the simulated studies: magnitude images, .npz, .npy (image, y, x) or "
             "fastMRI .h5.",
-            exists=True,
+            callback=lambda scans: [recorded(scan) for scan in scans],
         ),
     ],
     out: Annotated[

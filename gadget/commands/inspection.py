@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gadget.commands.options import Group
+from gadget.commands.options import Group, recorded
 from gadget.configs import prior_folders
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def check_config(
             "--for",
             metavar="SCAN.h5",
             help="Also say which of the file's rules fits this recorded scan, and why the others do not.",
-            exists=True,
+            callback=lambda scan: None if scan is None else recorded(scan),
         ),
     ] = None,
     group: Group = "dataset",

@@ -1,5 +1,6 @@
 """``serve`` and ``send``: the two ends of a TCP connection."""
 
+import logging
 import signal
 from contextlib import ExitStack
 from functools import partial
@@ -27,7 +28,9 @@ from gadget.commands.options import (
     settings_source_of,
 )
 from gadget.commands.spooled_scans import SpoolDays, SpoolFolder, SpoolGib, open_spool
-from gadget.logs import LogFormat
+from gadget.logs import Fact, LogFormat, facts
+
+logger = logging.getLogger(__name__)
 
 
 def serve(
@@ -123,14 +126,23 @@ def serve(
         signal.signal(number, lambda *_: service.stop())
     signal.signal(signal.SIGHUP, lambda *_: service.reload())
     for address, its_port in service.server.addresses:
-        typer.echo(f"listening on {address} port {its_port}")
+        _say(f"listening on {address} port {its_port}", log_format, address=address, port=its_port)
     with ExitStack() as stack:
         if kept is not None:
             stack.enter_context(kept)
         if monitor is not None:
             page = stack.enter_context(Monitor(journal, service.status, port=monitor, host=monitor_host))
-            typer.echo(f"monitor at {page.address}")
+            _say(f"monitor at {page.address}", log_format, address=page.address)
         service.run()
+    logger.info("stopped")
+
+
+def _say(text: str, log_format: LogFormat, **values: Fact) -> None:
+    """Say on stdout where the server is found, or in the log where all is JSON, for machines."""
+    if log_format == "json":
+        logger.info("%s", text, extra=facts(**values))
+    else:
+        typer.echo(text)
 
 
 def send(

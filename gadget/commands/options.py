@@ -18,10 +18,29 @@ LABELLED = 3
 """Exit code: done, but at least one image is a fallback, all zero, or was stopped by its time limit, or its
 uncertainty is missing."""
 
+
+def recorded(scan: Path) -> Path:
+    """Return where a recorded scan is, which for one of a spool may be beside the path that was given.
+
+    Raises
+    ------
+    typer.BadParameter
+        There is nothing.
+    """
+    from gadget.spool.scan_names import where_it_is
+
+    found = where_it_is(scan)
+    if not found.exists():
+        raise typer.BadParameter(f"Path '{scan}' does not exist.")
+    return found
+
+
 Scan = Annotated[
     Path,
     typer.Argument(
-        metavar="SCAN.h5", help="Recorded scan: ISMRMRD HDF5, or a stream file. It is only read.", exists=True
+        metavar="SCAN.h5",
+        help="Recorded scan: ISMRMRD HDF5, or a stream file. It is only read.",
+        callback=recorded,
     ),
 ]
 Out = Annotated[Path, typer.Argument(metavar="OUT.h5", help="Image file to write, ISMRMRD HDF5.")]

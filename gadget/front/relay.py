@@ -122,8 +122,9 @@ class WorkerDiedError(GadgetError):
     def __init__(self, how: str) -> None:
         self.reason = f"the process that reconstructs {how}"
         super().__init__(
-            f"{self.reason[0].upper()}{self.reason[1:]}. It is started again, but not all of this scan is "
-            "kept (see serve --spool): send it again."
+            f"{self.reason[0].upper()}{self.reason[1:]}. It is started again. What had come of this scan is "
+            "lost, since it was not kept on disk: send the scan again. A server that keeps scans (serve "
+            "--spool) would have gone on, with root-sum-of-squares images."
         )
 
 

@@ -2,11 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from gadget.image_meta import read_meta
+from gadget.image_meta import KIND, read_meta
 from gadget.wire.messages import Image, Message, Text
-
-OWN = "EBM_Image"
-"""In the meta of images that are ours; others passed through."""
 
 
 class SentImages:
@@ -20,7 +17,7 @@ class SentImages:
     def counted(self, answers: Iterable[Message]) -> Iterator[Message]:
         """Yield answers, and count them."""
         for answer in answers:
-            if isinstance(answer, Image) and OWN in read_meta(answer):
+            if isinstance(answer, Image) and KIND in read_meta(answer):
                 self.n_images = max(self.n_images, int(answer.header["image_index"]))
             elif not isinstance(answer, Text):
                 self._n_passed += 1
@@ -30,7 +27,7 @@ class SentImages:
         """Yield the answers to the same scan again, but what passed through only where it had not."""
         n_left = self._n_passed
         for answer in answers:
-            is_ours = isinstance(answer, Text) or (isinstance(answer, Image) and OWN in read_meta(answer))
+            is_ours = isinstance(answer, Text) or (isinstance(answer, Image) and KIND in read_meta(answer))
             if n_left and not is_ours:
                 n_left -= 1
             else:

@@ -56,7 +56,6 @@ class Monitor:
             target=self._web.serve_forever, args=(0.1,), name="monitor", daemon=True
         )
         self._thread.start()
-        logger.info("monitor page at %s", self.address)
 
     @property
     def address(self) -> str:

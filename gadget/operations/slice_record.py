@@ -14,7 +14,7 @@ RECONSTRUCTIONS = ("RECONSTRUCTED", "OUT_OF_TIME", "ALL_ZERO", "FALLBACK")
 """``EBM_Image`` of a reconstruction: how it ended."""
 POSTERIOR_MEAN, POSTERIOR_STD = "POSTERIOR_MEAN", "POSTERIOR_STD"
 KINDS = (*RECONSTRUCTIONS, POSTERIOR_MEAN, POSTERIOR_STD)
-PASSED_ON = "passed on"
+PASSED_ON = "PASSED_ON"
 """The kind of images that are not ours."""
 
 _TONES = {"OUT_OF_TIME": "warning", "ALL_ZERO": "warning", "FALLBACK": "error"}

@@ -37,7 +37,7 @@ class Totals:
     data_messages: int = 0
     data_bytes: int = 0
     images: Counter[str] = field(default_factory=Counter)
-    """Images sent, by kind; ``passed on`` are those that came in as images."""
+    """Images sent, by kind; ``PASSED_ON`` are those that came in as images."""
     problems: Counter[str] = field(default_factory=Counter)
     """Lines of the log, by level: warning, error."""
     latency: Histogram = field(default_factory=lambda: Histogram(_BOUNDS_S))

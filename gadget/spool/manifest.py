@@ -37,7 +37,7 @@ class ScanRecord:
     images: int | None
     """Sent to the peer; None where a crash cut it off."""
     outcome: str
-    """'done', or what failed, in words."""
+    """'done', or what failed, in words; with the number of fallback images, where there are any."""
     kept: str
     """'whole', or why not all of it is in the file, in words."""
 

@@ -1,11 +1,14 @@
 """The names of spooled scans: when they began, and a number. Nothing of what is in them."""
 
+import logging
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from gadget.spool.stream_file import SUFFIX as STREAM_SUFFIX
+
+logger = logging.getLogger(__name__)
 
 HDF5_SUFFIX = ".h5"
 SUFFIXES = (STREAM_SUFFIX, HDF5_SUFFIX)
@@ -29,6 +32,20 @@ def time_of(name: str) -> datetime | None:
         return datetime.strptime(found[1], _TIME).replace(tzinfo=UTC) if found else None
     except ValueError:  # the thirtieth of February
         return None
+
+
+def where_it_is(path: Path) -> Path:
+    """Return where the file of a recorded scan is; logged where it is not the one that was named.
+
+    A scan of a spool changes its ending soon after its end, so one that was just listed may have the other
+    by now. Any other path is returned as it is.
+    """
+    if path.suffix in SUFFIXES and _NAME.fullmatch(path.stem) and not path.exists():
+        (other,) = (path.with_suffix(suffix) for suffix in SUFFIXES if suffix != path.suffix)
+        if other.is_file():
+            logger.warning("%s is not there; %s is, the same scan, and is read.", path, other.name)
+            return other
+    return path
 
 
 def scan_files(folder: Path) -> Iterator[tuple[str, Path]]:

@@ -6,10 +6,12 @@ from datetime import UTC, datetime
 
 from gadget.answering import Ending, reason_for_peer
 from gadget.errors import GadgetError
+from gadget.image_meta import FALLBACK, KIND, read_meta
 from gadget.scan.buckets import readouts_of_bucket
 from gadget.spool.manifest import DONE, WHOLE, ScanRecord
 from gadget.spool.stream_file import StreamReader, StreamWriter
 from gadget.wire.codec import encode_parts
+from gadget.wire.limits import MIB
 from gadget.wire.messages import Acquisition, AcquisitionBucket, Close, Image, Message, Query
 from gadget.wire.session import Dialect, dialect_of
 
@@ -43,6 +45,8 @@ class SpooledScan:
         """Kept so far."""
         self.n_images = 0
         """Sent to the peer so far."""
+        self.n_fallbacks = 0
+        """Of these: in place of a reconstruction."""
         self.fault: str | None = None
         """Why no more is kept, in words; None while all goes well."""
         self.file: StreamWriter | None = None
@@ -101,11 +105,17 @@ class SpooledScan:
 
     def sent(self, message: Message, at: float) -> None:  # noqa: ARG002  # as a ScanWatch
         """Count an image."""
-        self.n_images += isinstance(message, Image)
+        if isinstance(message, Image):
+            self.n_images += 1
+            self.n_fallbacks += read_meta(message).get(KIND) == FALLBACK
 
     def ended(self, ending: Ending) -> None:
-        """Hand the scan over to the spool."""
+        """Hand the scan over to the spool, and log what it is called there."""
         self.ending = ending
+        if ending.had_scan and self.file is not None:
+            logger.info(
+                "spool: %d readouts, %.1f MiB are in %s", self._n_readouts, self.file.n_bytes / MIB, self.name
+            )
         self._retire(self)
 
     def record(self) -> ScanRecord:
@@ -120,9 +130,13 @@ class SpooledScan:
             readouts=self._n_readouts,
             bytes=0 if self.file is None else self.file.n_bytes,
             images=self.n_images,
-            outcome=DONE if failure is None else f"failed: {reason_for_peer(failure)}",
+            outcome=self._outcome(failure),
             kept=self._kept(),
         )
+
+    def _outcome(self, failure: Exception | None) -> str:
+        words = DONE if failure is None else f"failed: {reason_for_peer(failure)}"
+        return f"{words}; fallback images: {self.n_fallbacks}" if self.n_fallbacks else words
 
     def _kept(self) -> str:
         if self.fault is not None:

@@ -15,6 +15,7 @@ from gadget.answering import Peer, answer, describe
 from gadget.connection import Conversation
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError
+from gadget.logs import name_scan
 from gadget.settings import Settings
 from gadget.wire.messages import Close, Error, Message
 from gadget.wire.session import End, Session
@@ -75,6 +76,7 @@ class Worker:
 
     def _answer_scan(self, content: dict[str, Any], sock: socket.socket) -> None:
         request = ScanRequest.from_json(content)
+        name_scan(request.address)
         conversation = Conversation(sock, _ToFront(End.ANSWERER), address=request.address, options=OPTIONS)
         ending = answer(conversation, lambda messages, peer: self._reconstruct(messages, request, peer))
         if ending.abandoned:

@@ -11,7 +11,7 @@ from synthetic_scan import Protocol, Spot, noise_readout, readout
 
 from gadget.wire.codec import MrdDecoder, encode
 from gadget.wire.headers import AcquisitionFlag as Flag
-from gadget.wire.messages import Acquisition, Close, ConfigFile, Image, Message, ScanHeader
+from gadget.wire.messages import Acquisition, Close, ConfigFile, Image, Message, ScanHeader, Text
 
 N, N_COILS = 256, 8
 NOISE_STD = 0.02
@@ -57,6 +57,7 @@ class Client:
         self.sock = socket.create_connection(address, 10)
         self.sock.settimeout(600)
         self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.texts: list[str] = []
         self._pieces = pieces
         self._sender = threading.Thread(target=self._send, name="client")
         self._sender.start()
@@ -73,8 +74,11 @@ class Client:
                 yield at, message
 
     def images(self) -> Iterator[tuple[float, Image]]:
-        """Yield the images among them."""
+        """Yield the images among them; of other answers only texts are expected."""
         for at, message in self.messages():
+            if isinstance(message, Text):  # that a slice has no uncertainty images, say
+                self.texts.append(message.text)
+                continue
             assert isinstance(message, Image), message
             yield at, message
 

@@ -4,12 +4,16 @@ The lines of the next slice come while a slice is reconstructed, as a scanner se
 when the image of the slice before is there, so that nothing waits for the device. In turn with that, the same
 slices are reconstructed in a process that does nothing else: a machine that is shared is then about as fast
 for the one as for the other. What counts are medians (p50) and p95 over the slices.
+
+Where uncertainty is sampled, a slice comes while the ones before it are being sampled. Another process would
+compete with that, so the reconstruction alone is what the images say of it, ``EBM_Seconds``.
 """
 
 import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -24,6 +28,7 @@ from gadget.image_meta import read_meta
 N_SLICES, N_ITERATIONS = 10, 10
 MOST = 1.15
 """Latency, relative to the reconstruction alone."""
+NO_POSTERIOR = "--no-posterior"
 
 
 class Pace:
@@ -51,7 +56,7 @@ class Pace:
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("prior", ["tv", "brain-local"])
-@pytest.mark.parametrize("posterior", ["--no-posterior", "--posterior"])
+@pytest.mark.parametrize("posterior", [NO_POSTERIOR, "--posterior=5s"])
 def test_latency(benchmark: Any, prior: str, posterior: str) -> None:
     settings = (
         *(("prior", prior), ("device", "cpu"), ("threads", 1)),
@@ -73,19 +78,26 @@ def test_latency(benchmark: Any, prior: str, posterior: str) -> None:
                 number = int(image.header["slice"])
                 latency.append(at - pace.last_line_at[number])
                 seconds_said.append(float(read_meta(image)["EBM_Seconds"]))
-                seconds_alone.append(alone.submit(seconds_of, number, N_SLICES, settings).result())
+                if alone is not None:
+                    seconds_alone.append(alone.submit(seconds_of, number, N_SLICES, settings).result())
                 pace.let()
             client.close()
+            assert not client.texts or posterior != NO_POSTERIOR
         finally:
             server.close()
 
-    with process() as alone:
-        alone.submit(seconds_of, 0, N_SLICES, settings).result()  # warms it up
+    with process() if posterior == NO_POSTERIOR else nullcontext() as alone:
+        if alone is not None:
+            alone.submit(seconds_of, 0, N_SLICES, settings).result()  # warms it up
         benchmark.pedantic(once, rounds=1, iterations=1)
     # The first slice of a server warms that up.
     figures = {
         name: [round(float(np.percentile(values[1:], p)), 3) for p in (50, 95)]
-        for name, values in (("latency", latency), ("alone", seconds_alone), ("said", seconds_said))
+        for name, values in (
+            ("latency", latency),
+            ("alone", seconds_alone or seconds_said),
+            ("said", seconds_said),
+        )
     }
     ratios = [a / b for a, b in zip(figures["latency"], figures["alone"], strict=True)]
     benchmark.extra_info |= {
@@ -96,6 +108,5 @@ def test_latency(benchmark: Any, prior: str, posterior: str) -> None:
         "load": os.getloadavg()[0],
         "torch": torch.__version__,
     }
-    if posterior == "--no-posterior":
-        assert len(latency) == N_SLICES
-        assert max(ratios) < MOST
+    assert len(latency) == N_SLICES
+    assert max(ratios) < MOST

@@ -53,6 +53,7 @@ def under_load(prior: str) -> dict[str, Any]:
             taker.start()
         for one in (*takers, *clients):
             one.join() if isinstance(one, threading.Thread) else one.close()
+        assert [client.texts for client in clients] == [[]] * N_CLIENTS
         held = sum(peak_mib(pid) for pid in pids) - before
     finally:
         server.close()

@@ -205,7 +205,7 @@ def test_a_worker_that_dies_is_replaced_the_peer_told_and_the_next_scan_served(
     assert images(answers) == SERVED[:2]
     (text,) = texts(answers)
     assert text.startswith(f"The process that reconstructs {how}")
-    assert "send it again" in text
+    assert "not kept on disk: send the scan again. A server that keeps scans (serve --spool) would" in text
     assert images(answers_of(running, scan("echo"))) == SERVED
     assert time.monotonic() - started < 5
     assert supervisor.pid not in (pid, None)
@@ -234,7 +234,7 @@ def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run
     assert reason in text
     assert "fallbacks: root sums of squares" in text
     assert f"{reason}. Images that had not been sent yet are fallbacks" in caplog.text
-    assert "send it again" not in caplog.text
+    assert "send the scan again" not in caplog.text
 
 
 def test_a_kept_scan_goes_on_as_it_comes_with_the_next_worker(run, supervisor):

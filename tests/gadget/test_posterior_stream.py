@@ -463,6 +463,19 @@ def test_what_cannot_be_relied_on_is_said_everywhere(tmp_path, caplog, outcome):
     )
 
 
+def test_numbers_that_too_few_draws_cannot_give_are_not_known(tmp_path, caplog):
+    script = ScriptedSampling(n_steps=1, outcomes=[PosteriorOutcome.TOO_SHORT])
+
+    answers = run(scan_messages(tmp_path, n_slices=1), script)
+
+    assert kinds(answers)[:1] == [(1, 1)]
+    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
+    assert record.getMessage() == (
+        f"slice 0: no uncertainty images: {PosteriorOutcome.TOO_SHORT.value}; 4 x 1 draws (kinetic), worst "
+        "R-hat not known, smallest effective sample size not known, noise level 0.25 (measured), 6.0 s"
+    )
+
+
 def test_enough_draws_in_time_need_no_label(tmp_path):
     summary = StreamSummary()
     script = ScriptedSampling(outcomes=[PosteriorOutcome.OUT_OF_TIME])

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import struct
 import threading
 import time
@@ -100,6 +101,15 @@ def test_a_scan_may_come_one_byte_a_packet(served):
         peer.send(*READOUTS[1:], CLOSE_BYTES)
         assert len(images(peer.take_all())) == 2
     assert time.monotonic() - started < served.patience_s
+
+
+def test_a_client_that_ends_its_direction_behind_its_close_gets_its_images(served):
+    with served.dial() as peer:
+        peer.send(*SCAN)
+        peer.sock.shutdown(socket.SHUT_WR)
+        answers = peer.take_all()
+    assert len(images(answers)) == 2
+    assert texts(answers) == []
 
 
 @pytest.mark.parametrize("name", ["client_gadgetron", "client_fire"])

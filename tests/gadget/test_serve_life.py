@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
@@ -87,6 +88,27 @@ def test_a_peer_that_is_half_open_for_long_is_told_and_left(serve):
     assert len(images(answers)) == 2  # that of the slice that is not complete, too
     assert "sent nothing for 1 s" in texts(answers)[-1]
     assert server.serves()
+
+
+@pytest.mark.slow
+def test_without_a_spool_a_worker_that_dies_is_told_at_once_and_the_next_scan_served(serve):
+    server = serve(*QUICK)
+    server.warm_up()
+    worker = server.worker_pid
+    with server.dial() as peer:
+        peer.send(CONFIG, HEADER, *READOUTS[:60])
+        assert len(images([peer.take_message()])) == 1
+        started = time.monotonic()
+        os.kill(worker, signal.SIGKILL)
+        answers = peer.take_all()
+    assert time.monotonic() - started < 5
+    (text,) = texts(answers)
+    assert "was killed by SIGKILL" in text
+    assert "serve --spool" in text
+    with server.dial(60) as peer:  # the new worker loads
+        peer.send(*scan_pieces(2))
+        assert len(images(peer.take_all())) == 2
+    assert server.worker_pid != worker
 
 
 @pytest.mark.slow

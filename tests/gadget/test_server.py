@@ -172,8 +172,17 @@ def test_a_peer_that_vanishes_ends_its_connection_only(place, leave, run, caplog
     assert any("failed: The connection" in record.message for record in caplog.records)
 
 
-@pytest.mark.parametrize("words", [SCAN, SCAN[:-2]], ids=["after close", "before close"])
-@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+@pytest.mark.parametrize(
+    ("words", "leave"),
+    [
+        (SCAN[:-2], ScriptedPeer.vanish),
+        (SCAN[:-2], ScriptedPeer.reset),
+        (SCAN, ScriptedPeer.reset),
+        (GADGETRON_SCAN, ScriptedPeer.vanish),
+        (GADGETRON_SCAN, ScriptedPeer.reset),
+    ],
+    ids=["closes", "resets", "resets after CLOSE", "Gadgetron closes after CLOSE", "Gadgetron resets"],
+)
 def test_a_peer_that_vanishes_stops_the_reconstruction(words, leave, run):
     started, stopped = threading.Event(), threading.Event()
 
@@ -210,7 +219,7 @@ def test_a_reconstruction_that_does_not_stop_is_left_behind(run, caplog):
     peer = running.dial()
     peer.send(SCAN)
     assert started.wait(5)
-    peer.vanish()
+    peer.reset()
     assert running.serves()
     assert running.has_ended_all()
     released.set()

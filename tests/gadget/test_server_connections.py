@@ -1,9 +1,12 @@
 """Several connections at a time: how many, how much memory, who looks on, and how a server ends."""
 
+import logging
+import re
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 import scripted_peer as script
@@ -12,7 +15,7 @@ from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, 
 
 from gadget.answering import Ending, Peer
 from gadget.connection_options import ConnectionOptions
-from gadget.errors import ScanError
+from gadget.errors import GadgetError, ScanError
 from gadget.inbox_room import InboxRoom
 from gadget.wire.messages import Acquisition, Close, ConfigFile, Message, ScanHeader, Text
 
@@ -61,7 +64,7 @@ def test_one_connection_too_many_is_refused_in_words(config, message_id, run):
             third.send(config, SCAN_HEADER, readout())
             (got, reason), close = third.take_all()
         assert (got, close) == (message_id, (CLOSE, b""))
-        assert b"already has 2 connections, which is its limit" in reason
+        assert b"has as many connections as it may (2)" in reason
         first.send(CLOSE_BYTES)
         assert first.take_all() == [(CLOSE, b"")]
         assert soon(lambda: running.server.n_connections == 1)
@@ -269,7 +272,45 @@ def test_probes_end_without_a_scan_for_watches_too(words, run):
     assert not watched.only.endings[0].had_scan
 
 
-def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(run):
+def test_a_peer_that_has_our_close_may_send_its_next_scan_at_once(run):
+    """It has its place before we are done with the scan before, whose watch takes its time."""
+    served = threading.Event()
+
+    class Slow(Watch):
+        def ended(self, ending: Ending) -> None:
+            served.wait(5)
+            super().ended(ending)
+
+    running = run(max_connections=1, watch_factories=[lambda _address: Slow()])
+    for _ in range(2):
+        with running.dial() as peer:
+            peer.send(SCAN)
+            assert [message_id for message_id, _ in peer.take_all()] == [script.ACQUISITION] * 5 + [CLOSE]
+    served.set()
+    assert running.has_ended_all()
+
+
+def test_connections_that_only_end_are_limited_too(run):
+    """Peers that have our CLOSE, and neither close nor go on: as many again as the limit, and no more."""
+    refuse_all = GadgetError("No.")
+
+    def refuse(_messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
+        raise refuse_all
+
+    running = run(refuse, ConnectionOptions(linger_s=20.0), max_connections=2)
+    with ExitStack() as stack:
+        reasons = []
+        for _ in range(5):
+            peer = stack.enter_context(running.dial())
+            peer.send(HEAD)
+            reasons.append(peer.take_message()[1])
+            assert peer.take_message() == (CLOSE, b"")
+    assert reasons[:4] == [b"No."] * 4
+    assert b"as many connections as it may (2)" in reasons[4]
+
+
+def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(run, caplog):
+    caplog.set_level(logging.INFO)
     running = run()
     with running.dial() as scan, running.dial() as idle:
         scan.send(HEAD, readout())
@@ -277,6 +318,8 @@ def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(run):
         assert soon(lambda: running.server.n_connections == 2)
         running.server.stop(drain_s=20)
         assert idle.take_all()[-1] == (CLOSE, b"")
+        said = "stopping: (1 connection|2 connections) may end first, within 20 s"  # the idle one may be gone
+        assert soon(lambda: re.search(said, caplog.text))
         with pytest.raises(ConnectionError):
             running.dial()
         scan.send(readout(counter=1), CLOSE_BYTES)

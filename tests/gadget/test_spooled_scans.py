@@ -8,12 +8,14 @@ from contextlib import contextmanager
 
 import h5py
 import numpy as np
+import pytest
 from simulated_scans import StandIn, make_scan, reconstructor, settings
 
+from gadget.configs import config_folder
 from gadget.evaluation_inputs import read_full_scans
 from gadget.pipeline import reconstruct_stream
 from gadget.replay import replay
-from gadget.scan_file import read_scan
+from gadget.scan_file import count_readouts, read_scan
 from gadget.sending import send_and_keep
 from gadget.server import Server
 from gadget.spool.manifest import read_manifest
@@ -98,7 +100,8 @@ def sent(scan, port, out):
         return file["dataset/image_1/data"][()]
 
 
-def test_a_scan_that_a_server_kept_is_replayed_and_sent_again_to_the_same_images(tmp_path):
+def test_a_scan_that_a_server_kept_is_replayed_and_sent_again_to_the_same_images(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
     scan = make_scan(tmp_path / "scan.h5", n_slices=2)
     with Spool(tmp_path / "spool") as spool:
         with server(spool, StandIn()) as port:
@@ -110,6 +113,8 @@ def test_a_scan_that_a_server_kept_is_replayed_and_sent_again_to_the_same_images
 
     np.testing.assert_array_equal(replayed(kept, tmp_path / "replay.h5")[0], images)
     records = list(read_manifest(spool.folder))
+    for record in records:  # so that who reads of a scan in the log finds it
+        assert f"spool: {N_NOISE + 2 * N_LINES} readouts, 0.1 MiB are in {record.scan}" in caplog.text
     assert [(one.readouts, one.images, one.outcome, one.kept) for one in records] == [
         (N_NOISE + 2 * N_LINES, 2, "done", "whole")
     ] * 2
@@ -219,3 +224,49 @@ def test_a_spool_that_cannot_be_used_is_told_before_the_server_listens(run, tmp_
     assert code == 1
     assert out == ""
     assert "as a spool: No such file or directory" in err
+
+
+FAST = ("--set", "solver.iterations=2", "--device", "cpu")
+NAME = "scan-20260102T030405Z-0001"
+
+
+@pytest.mark.parametrize(("there", "asked"), [(".h5", ".stream"), (".stream", ".h5")])
+def test_a_scan_of_a_spool_is_found_under_its_other_ending_which_is_said(there, asked, run, tmp_path):
+    """As when it was listed just before it became an HDF5 file."""
+    scan = make_scan(tmp_path / "scan.h5", n_slices=1)
+    if there == ".stream":
+        as_stream(scan, tmp_path / f"{NAME}{there}")
+    else:
+        scan.rename(tmp_path / f"{NAME}{there}")
+    path = tmp_path / f"{NAME}{asked}"
+    said = f"{path} is not there; {NAME}{there} is, the same scan, and is read."
+
+    for command in (
+        ("inspect", path),
+        ("check-config", config_folder() / "recon" / "total-variation.yaml", "--for", path),
+        ("replay", path, tmp_path / "out.h5", "--prior", "tv", "--no-posterior", *FAST),
+        (*("evaluate", path, "--out", tmp_path / "evaluation"), *("--methods", "zero-filled")),
+    ):
+        code, out, err = run(*command)
+        assert (command[0], code, err.count(said)) == (command[0], 0 if command[0] != "inspect" else code, 1)
+        assert out
+
+
+def test_a_stream_that_becomes_hdf5_while_a_command_runs_is_read_on(tmp_path, caplog):
+    scan = make_scan(tmp_path / "scan.h5", n_slices=1)
+    stream = as_stream(scan, tmp_path / f"{NAME}.stream")
+    n_readouts = count_readouts(stream)
+    stream.unlink()
+    scan.rename(stream.with_suffix(".h5"))
+
+    assert sum(isinstance(one, Acquisition) for one in read_scan(stream)) == n_readouts
+    assert count_readouts(stream) == n_readouts
+    assert caplog.text.count("the same scan") == 2
+
+
+def test_only_scans_of_a_spool_have_two_endings(run, tmp_path):
+    make_scan(tmp_path / "mine.h5", n_slices=1)
+    for name in ("mine.stream", f"{NAME}.stream", f"{NAME}.h5"):
+        code, _, err = run("inspect", tmp_path / name)
+        assert code == 2
+        assert f"{name}' does not exist" in err

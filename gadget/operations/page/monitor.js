@@ -77,7 +77,7 @@ function runningScan(scan, old) {
 
 function endedScan(scan) {
   const kinds = Object.entries(scan.kinds).filter(([kind]) => kind === "FALLBACK");
-  const words = [scan.words, ...kinds.map(([, count]) => `${count} fallback images`)].filter(Boolean).join("; ");
+  const words = [scan.words, ...kinds.map(([, count]) => `${count} fallback image${count === 1 ? "" : "s"}`)].filter(Boolean).join("; ");
   const tone = scan.state === "done" && words ? "warning" : STATES[scan.state];
   const number = (text) => make("td", { class: "number" }, text ?? "–");
   return make("tr", {},

@@ -127,6 +127,15 @@ def test_a_json_line_has_the_scan_by_name(capsys):
     assert (entry["scan"], entry["slice"], entry["message"]) == ("a:1", 2, "x")
 
 
+def test_a_json_line_does_not_say_its_scan_twice():
+    own, other = ("a:1: failed: b:2: no", "a:10: failed")
+    about = facts(scan="a:1")
+
+    assert json.loads(JsonLines().format(record(own, **about)))["message"] == "failed: b:2: no"
+    assert json.loads(JsonLines().format(record(other, **about)))["message"] == "a:10: failed"
+    assert TextLines().format(record(own, **about)) == "INFO a:1: failed: b:2: no"
+
+
 def test_what_works_ahead_in_another_thread_knows_its_scan(capsys):
     setup_logging(verbose=True)
     handler = logging.getLogger().handlers[0]

@@ -58,7 +58,7 @@ def test_scans_and_images_are_counted(journal):
     assert found["gadgetron_ebm_probes_total",] == 1
     assert found["gadgetron_ebm_images_sent_total", ("kind", "reconstructed")] == 12
     assert found["gadgetron_ebm_images_sent_total", ("kind", "fallback")] == 1
-    assert found["gadgetron_ebm_images_sent_total", ("kind", "passed on")] == 1
+    assert found["gadgetron_ebm_images_sent_total", ("kind", "passed_on")] == 1
     assert found["gadgetron_ebm_images_sent_total", ("kind", "posterior_std")] == 0
     assert found["gadgetron_ebm_received_messages_total",] == 12
     assert found["gadgetron_ebm_received_bytes_total",] == 12 * 4 * 16 * 8

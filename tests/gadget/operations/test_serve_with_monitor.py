@@ -35,11 +35,13 @@ class Serving:
             )
 
     def announced(self, pattern: str) -> str:
-        """Read what it prints up to a line like this; return its first group."""
-        for line in self.process.stdout:
-            if match := re.search(pattern, line):
+        """Wait for a message like this in the log; return its first group."""
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            if match := re.search(pattern, self.log.read_text()):
                 return match[1]
-        raise AssertionError(f"it ended without {pattern}:\n{self.log.read_text()}")
+            time.sleep(0.02)
+        raise AssertionError(f"it does not say {pattern}:\n{self.log.read_text()}")
 
     def entries(self) -> list[dict]:
         return [json.loads(line) for line in self.log.read_text().splitlines()]
@@ -64,7 +66,7 @@ def test_log_and_monitor_say_the_same(tmp_path):
     messages = [ConfigFile("default"), *scan_messages(tmp_path, n_slices=2)]
     with Serving(tmp_path / "log", "--monitor", "0", "--log-format", "json") as serving:
         port = int(serving.announced(r"listening on 127.0.0.1 port (\d+)"))
-        page = serving.announced(r"monitor at (\S+)")
+        page = serving.announced(r"monitor at ([^\s\"]+)")
         with pytest.raises(urllib.error.HTTPError, match="503"):
             get(f"{page}health")  # it answers before the model is loaded
         counts = []
@@ -88,9 +90,15 @@ def test_log_and_monitor_say_the_same(tmp_path):
         assert get(f"{page}pictures/1/0.png").startswith(b"\x89PNG")
         serving.process.send_signal(signal.SIGTERM)
         assert serving.process.wait(20) == 0
+        assert serving.process.stdout.read() == ""  # where the log is for machines, all is in it
     entries = serving.entries()
+    assert (entries[-1]["message"], entries[-1]["level"]) == ("stopped", "info")
+    assert serving.log.read_text().count(page) == 2  # in words and by name, of one line
+    assert sorted(one["port"] for one in entries if "port" in one) == [port]
     for scan in scans:
         of_scan = [one for one in entries if one.get("scan") == scan["address"]]
+        assert not [one for one in entries if scan["address"] in one["message"]]
+        assert of_scan[-1]["message"].startswith("done (")
         (summary,) = [one for one in of_scan if "median_latency_s" in one]
         assert (f"{summary['median_latency_s']:.3f}", f"{summary['p95_latency_s']:.3f}") == (
             scan["median"],

@@ -44,10 +44,14 @@ def waveform(value: int) -> bytes:
     return struct.pack("<H", 1026) + header + np.full(6, value, "<u4").tobytes()
 
 
-def image() -> bytes:
-    """An image of 1 x 1 pixel, uint16."""
+def image(kind: str | None = None) -> bytes:
+    """An image of 1 x 1 pixel, uint16; of ours where it is of a kind."""
+    meta = (
+        f"<ismrmrdMeta><meta><name>EBM_Image</name><value>{kind}</value></meta></ismrmrdMeta>" if kind else ""
+    )
     header = struct.pack("<HHQI3H", 1, 1, 0, 0, 1, 1, 1).ljust(34, b"\0") + struct.pack("<H", 1)
-    return struct.pack("<H", 1022) + header.ljust(198, b"\0") + bytes(8) + bytes(2)
+    header = header.ljust(194, b"\0") + struct.pack("<I", len(meta))
+    return struct.pack("<H", 1022) + header + struct.pack("<Q", len(meta)) + meta.encode() + bytes(2)
 
 
 SCAN = [CONFIG, HEADER, PARAMETERS, readout(1), waveform(5), readout(2, 3, n_dimensions=2), readout(3), CLOSE]

@@ -146,6 +146,27 @@ def test_the_list_says_when_how_much_and_how_it_ended_and_nothing_of_the_patient
     assert PATIENT not in caplog.text + line + "".join(names_in(spool.folder))
 
 
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [(None, "done"), (PeerProtocolError("The connection ended."), "failed: The connection ended.")],
+    ids=["done", "failed"],
+)
+def test_the_list_says_how_many_images_stand_in_the_place_of_reconstructions(spool, failure, words):
+    """Those are the scans that are worth a replay."""
+    scan = spool.watch("127.0.0.1:1")
+    for message in messages_of(SCAN):
+        scan.received(message, time.monotonic())
+    for message in messages_of(
+        [HEADER, image("RECONSTRUCTED"), image("FALLBACK"), image("FALLBACK"), image()]
+    ):
+        scan.sent(message, 0.0)
+    scan.ended(an_ending(failure))
+    assert spool.wait_until_idle(20)
+
+    (record,) = read_manifest(spool.folder)
+    assert (record.images, record.outcome) == (4, f"{words}; fallback images: 2")
+
+
 def test_what_is_in_the_spool_is_its_owner_s_alone(tmp_path):
     before = os.umask(0)
     try:
