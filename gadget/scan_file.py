@@ -33,6 +33,7 @@ from gadget.scan_groups import (
     required,
     scan_group,
 )
+from gadget.spool.scan_names import where_it_is
 from gadget.spool.stream_file import count_stream_readouts, is_stream, read_stream_scan
 from gadget.stored_records import floats_of, headers_of, is_laid_out
 from gadget.wire.headers import ACQUISITION_HEADER, WAVEFORM_HEADER
@@ -112,6 +113,7 @@ def read_scan(path: Path, group: str = DEFAULT_GROUP) -> Iterator[Message]:
     ScanError
         What is read is no scan.
     """
+    path = where_it_is(path)
     if is_stream(path):
         refuse_group_of_stream(path, group)
         yield from read_stream_scan(path)
@@ -137,6 +139,7 @@ def read_scan(path: Path, group: str = DEFAULT_GROUP) -> Iterator[Message]:
 
 def count_readouts(path: Path, group: str = DEFAULT_GROUP) -> int:
     """Return the number of readouts of a recorded scan, those within Gadgetron's containers not counted."""
+    path = where_it_is(path)
     if is_stream(path):
         refuse_group_of_stream(path, group)
         return count_stream_readouts(path)

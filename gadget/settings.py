@@ -30,7 +30,7 @@ class SolverSettings(Section):
     iterations: int | None = Field(default=None, ge=1, le=10_000)
     """Most iterations per slice. null: 16 of fast, 100 of paper."""
     coil_smoothness: float | None = Field(default=None, gt=0)
-    """Weight of the smoothness of the coil maps (mu). null: as the prior's card says, else 0.3."""
+    """Weight of the smoothness of the coil maps (mu), from 160 x 160 pixels. null: the card's, else 0.3."""
     imaginary_weight: float = Field(default=0.2, gt=0)
     """With image_phase soft: weight of the total variation of the phase's part, times the noise level."""
     tolerance: float = Field(default=0.0, ge=0, lt=1)

@@ -68,7 +68,7 @@ class Objective:
             draw_view(matrix, generator, device, noise_std=noise_std, symmetric=symmetric)
             for _ in range(n_draws)
         )
-        coil_energy = CoilSmoothness(coil_smoothness(settings, card))
+        coil_energy = CoilSmoothness(coil_smoothness(settings, card, matrix))
         centred, turn = echo_centred(kspace)
         return Objective(
             data_term(centred, reference.trust).scaled(scale),

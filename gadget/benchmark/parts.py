@@ -54,7 +54,7 @@ def time_parts(problem: Problem, *, repeats: int) -> Row:
         signed=card.input.values == "signed",
     )
     data = data_term(kspace)
-    smoothness = CoilSmoothness(coil_smoothness(problem.settings, card))
+    smoothness = CoilSmoothness(coil_smoothness(problem.settings, card, image.shape))
     seen, coil_images, step = image.real.contiguous(), coils * image, torch.ones(1, device=device)
     runs: dict[str, Callable[[], object]] = {
         GRADIENT: lambda: prior.energy.value_and_gradient(seen),

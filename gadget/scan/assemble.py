@@ -45,13 +45,14 @@ from gadget.scan.noise_estimate import noise_std_from_data
 from gadget.scan.noise_level import noise_level
 from gadget.scan.open_slice import TRUSTED_PART, OpenSlice, SliceKey
 from gadget.scan.readout_kinds import ReadoutKind, kind_of_readout
+from gadget.scan.readout_labels import ReadoutLabels, labels_of
 from gadget.scan.receiver import CoilMap, NoiseStore, Receiver
 from gadget.scan.slice_buffer import SliceArrays, SliceBuffer
 from gadget.scan.trajectory_choice import TrajectoryChoice
 from gadget.scan.trajectory_slices import TrajectorySlices
 from gadget.scan.volume import AssembledVolume
 from gadget.wire.headers import AcquisitionFlag as Flag
-from gadget.wire.messages import Acquisition, Header
+from gadget.wire.messages import Acquisition
 from reconlib.kspace import KSpace
 
 logger = logging.getLogger(__name__)
@@ -118,29 +119,31 @@ class SliceAssembler:
 
     def add(self, acquisition: Acquisition) -> tuple[AssembledSlice | AssembledVolume, ...]:
         """Take one readout; return the slices and slabs that are complete with it."""
-        header = acquisition.header
+        labels = labels_of(acquisition.header)
         self._n_readouts += 1
-        flags = int(header["flags"])
-        kind = kind_of_readout(flags)
+        kind = kind_of_readout(labels.flags)
         self.counts[kind] += 1
         done: list[SliceKey] = []
         others: list[AssembledSlice] = []
         if kind is ReadoutKind.NOISE:
-            self._add_noise(acquisition)
+            self._add_noise(acquisition, labels)
             return ()
         if kind is ReadoutKind.IMAGE:
-            encoding = self._supported(header)
+            encoding = self._supported(labels)
             if encoding.is_cartesian:
-                done += self._add_image(acquisition, encoding)
+                done += self._add_image(acquisition, labels, encoding)
             else:
-                others += self._add_trajectory(acquisition, encoding)
+                others += self._add_trajectory(acquisition, labels, encoding)
         elif kind is ReadoutKind.CALIBRATION:
-            self._add_calibration(acquisition)
+            self._add_calibration(acquisition, labels)
         elif kind is ReadoutKind.PHASE_CORRECTION:
-            self._phase_corrected.add(int(header["encoding_space_ref"]))
-        if flags & _LAST_BITS:
-            done += self._closed_by(flags, header)
-            others += self._trajectories.closed_by(flags, self._key(header))
+            self._phase_corrected.add(labels.encoding_space_ref)
+        if labels.flags & _LAST_BITS:
+            own = self._key(labels)
+            done += self._closed_by(labels.flags, own)
+            others += self._trajectories.closed_by(labels.flags, own)
+        if not (done or others):
+            return ()
         for one in others:
             self._warn(one.context)
         return (*(self._emit(key, is_complete=True) for key in dict.fromkeys(done)), *others)
@@ -197,39 +200,38 @@ class SliceAssembler:
 
     # Readouts in
 
-    def _name(self, header: Header) -> str:
-        return f"Readout {self._n_readouts} of the stream (scan_counter {int(header['scan_counter'])})"
+    def _name(self, labels: ReadoutLabels) -> str:
+        return f"Readout {self._n_readouts} of the stream (scan_counter {labels.scan_counter})"
 
-    def _check(self, acquisition: Acquisition, key: SliceKey, name: str) -> Acquisition:
-        """Check the coils of a readout; return it fit to be used."""
-        return self._receiver.check(acquisition, key, name)
-
-    def _add_noise(self, acquisition: Acquisition) -> None:
-        if not self._receiver.add_noise(acquisition, self._name(acquisition.header)):
+    def _add_noise(self, acquisition: Acquisition, labels: ReadoutLabels) -> None:
+        if not self._receiver.add_noise(acquisition, self._name(labels)):
             self._unused["noise readouts after the first slice (all slices are whitened alike)"] += 1
 
-    def _supported(self, header: Header) -> Encoding:
-        encoding = self.description.encoding_of(int(header["encoding_space_ref"]))
+    def _supported(self, labels: ReadoutLabels) -> Encoding:
+        encoding = self.description.encoding_of(labels.encoding_space_ref)
         refusal = self._refusals[encoding.index]
         if refusal is not None:
             raise ScanError(refusal)
         return encoding
 
-    def _add_trajectory(self, acquisition: Acquisition, encoding: Encoding) -> tuple[AssembledSlice, ...]:
-        header = acquisition.header
+    def _add_trajectory(
+        self, acquisition: Acquisition, labels: ReadoutLabels, encoding: Encoding
+    ) -> tuple[AssembledSlice, ...]:
         return self._trajectories.add(
             acquisition,
-            self._key(header),
-            self._name(header),
+            labels,
+            self._key(labels),
+            self._name(labels),
             encoding,
             bytes_left=self._bytes_left(),
             can_be_last=not self._awaits_noise(),
         )
 
-    def _add_image(self, acquisition: Acquisition, encoding: Encoding) -> list[SliceKey]:
-        header = acquisition.header
-        key, name = self._key(header), self._name(header)
-        acquisition = self._check(acquisition, key, name)
+    def _add_image(
+        self, acquisition: Acquisition, labels: ReadoutLabels, encoding: Encoding
+    ) -> list[SliceKey]:
+        key, name = self._key(labels), self._name(labels)
+        acquisition = self._receiver.check(acquisition, labels, key, name)
         done = []
         slice_ = self._open.get(key)
         if slice_ is None:
@@ -237,7 +239,7 @@ class SliceAssembler:
             slice_ = self._open_slice(key, encoding)
         if slice_.buffer is None:
             slice_.max_bytes = self._bytes_left() + slice_.bytes_held
-        slice_.add_image(acquisition, name)
+        slice_.add_image(acquisition, labels, name)
         if len(slice_.directions) == 2 and encoding.index in self._phase_corrected:
             raise ScanError(
                 f"{name} is read in another direction than others of its slice, and there are "
@@ -268,11 +270,10 @@ class SliceAssembler:
             return False
         return not any(kind.strip().lower() == "noise" for kind in self.description.dependencies)
 
-    def _add_calibration(self, acquisition: Acquisition) -> None:
-        header = acquisition.header
-        index = int(header["encoding_space_ref"])
+    def _add_calibration(self, acquisition: Acquisition, labels: ReadoutLabels) -> None:
+        index = labels.encoding_space_ref
         encoding = self.description.encoding_of(index)
-        key = self._key(header)
+        key = self._key(labels)
         self._calibrated.add((index, key.slice))
         if self._refusals[index] is not None:
             self._unused["calibration-only readouts of an encoding that is not supported"] += 1
@@ -280,13 +281,13 @@ class SliceAssembler:
         if not encoding.is_cartesian:
             self._unused["calibration-only readouts of a non-Cartesian encoding (none are needed)"] += 1
             return
-        name = self._name(header)
-        acquisition = self._check(acquisition, key, name)
+        name = self._name(labels)
+        acquisition = self._receiver.check(acquisition, labels, key, name)
         self._calibrations.add(acquisition, encoding)
         is_late = key in self._closed and key not in self._open
         if self.settings.use_calibration_lines and not is_late:
             slice_ = self._open.get(key) or self._open_slice(key, encoding)
-            slice_.add_calibration(acquisition, name)
+            slice_.add_calibration(acquisition, labels, name)
         if self._bytes_left() < 0:
             raise ScanError(
                 f"{name}: calibration-only readouts that wait for imaging readouts of "
@@ -294,17 +295,15 @@ class SliceAssembler:
                 "are being received."
             )
 
-    def _key(self, header: Header) -> SliceKey:
-        idx = header["idx"]
-        _, _, average, number, contrast, phase, repetition, set_, _, _ = idx.item()
+    def _key(self, labels: ReadoutLabels) -> SliceKey:
         return SliceKey(
-            encoding=int(header["encoding_space_ref"]),
-            repetition=repetition,
-            set=set_,
-            phase=phase,
-            contrast=contrast,
-            average=average if self.settings.keep_averages else 0,
-            slice=number,
+            encoding=labels.encoding_space_ref,
+            repetition=labels.repetition,
+            set=labels.set,
+            phase=labels.phase,
+            contrast=labels.contrast,
+            average=labels.average if self.settings.keep_averages else 0,
+            slice=labels.slice,
         )
 
     def _open_slice(self, key: SliceKey, encoding: Encoding) -> OpenSlice:
@@ -326,8 +325,7 @@ class SliceAssembler:
         waits = self.settings.use_calibration_lines and slice_.awaits_calibration()
         return not waits or (key.encoding, key.slice) in self._calibrated
 
-    def _closed_by(self, flags: int, header: Header) -> list[SliceKey]:
-        own = self._key(header)
+    def _closed_by(self, flags: int, own: SliceKey) -> list[SliceKey]:
         done = []
         for key in sorted(self._open):
             if not key.is_meant_by(flags, own):

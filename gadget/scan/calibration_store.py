@@ -1,6 +1,6 @@
 """Keeps calibration-only readouts, and gives each slice those that lie where it does."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from gadget.errors import ScanError
 from gadget.scan.calibration import CalibrationLines
 from gadget.scan.header import Encoding
+from gadget.scan.kept_readout import kept_copy
 from gadget.scan.open_slice import OpenSlice
 from gadget.scan.readout_kinds import known_dwell
+from gadget.scan.readout_labels import labels_of
 from gadget.wire.messages import Acquisition, Header
 
 _LARGEST_TILT = 0.02
@@ -78,9 +80,8 @@ class CalibrationStore:
         if kept is not None and kept[0] >= rank:
             return
         self.n_bytes += 0 if kept is not None else acquisition.data.nbytes
-        # A copy: what came is a view of a larger piece of the stream.
-        own = Acquisition(header, np.zeros((0, 0), np.float32), acquisition.data.copy())
-        calibration.lines[line] = rank, own
+        without_trajectory = replace(acquisition, trajectory=np.zeros((0, 0), np.float32))
+        calibration.lines[line] = rank, kept_copy(without_trajectory)
         calibration.version += 1
 
     def entered_data(self, key: CalibrationKey, n_readouts: int) -> None:
@@ -153,7 +154,7 @@ def _made(
         keeps_oversampling=is_same_encoding and not was_removed,
     )
     for _, acquisition in sorted(calibration.lines.values(), key=lambda kept: kept[0]):
-        own.add_image(acquisition, "A calibration readout")
+        own.add_image(acquisition, labels_of(acquisition.header), "A calibration readout")
     buffer = own.buffer
     if buffer is None or own.is_3d != slice_.is_3d:
         return None

@@ -5,13 +5,15 @@ from typing import NamedTuple
 
 from gadget.errors import ScanError
 from gadget.scan.header import Encoding
+from gadget.scan.kept_readout import kept_copy
 from gadget.scan.lines_came import LinesCame
 from gadget.scan.phase_rows import PhaseRows, partition_rows, phase_rows
 from gadget.scan.placement import ReadoutGrid, ReadoutSpan, readout_grid, readout_span
 from gadget.scan.readout_kinds import known_dwell
+from gadget.scan.readout_labels import ReadoutLabels
 from gadget.scan.slice_buffer import SliceBuffer
 from gadget.wire.headers import AcquisitionFlag as Flag
-from gadget.wire.messages import Acquisition, Header
+from gadget.wire.messages import Acquisition
 
 TRUSTED_PART = 0.6
 """A LAST flag closes a slice that has at least this part of the announced imaging lines."""
@@ -91,7 +93,7 @@ class OpenSlice:
     partitions: PhaseRows = field(init=False)
     buffer: SliceBuffer | None = field(init=False, default=None)
     bytes_held: int = field(init=False, default=0)
-    _waiting: list[tuple[Acquisition, str]] = field(init=False, default_factory=list)
+    _waiting: list[tuple[Acquisition, ReadoutLabels, str]] = field(init=False, default_factory=list)
     _n_samples: int = field(init=False, default=0)
     _spans: dict[tuple[int, ...], ReadoutSpan] = field(init=False, default_factory=dict)
     _outside: set[tuple[int, int]] = field(init=False, default_factory=set)
@@ -146,56 +148,52 @@ class OpenSlice:
 
     # Readouts in
 
-    def add_image(self, acquisition: Acquisition, name: str) -> None:
+    def add_image(self, acquisition: Acquisition, labels: ReadoutLabels, name: str) -> None:
         """Add an imaging readout."""
-        header = acquisition.header
-        row = self._row(header, name)
+        row = self._row(labels, name)
         if row is None:
             return
-        dwell_us = known_dwell(header)
+        dwell_us = labels.dwell_us
         weight = 1.0
         if self.buffer is None:
-            n_samples = int(header["number_of_samples"])
-            self._open(n_samples, int(header["center_sample"]), acquisition.data.shape[0], name)
+            n_samples = labels.number_of_samples
+            self._open(n_samples, labels.center_sample, acquisition.data.shape[0], name)
             self._n_samples, self.dwell_us = n_samples, dwell_us
         elif not _alike(dwell_us, self.dwell_us):
             self.dwells_differ = True
             weight = dwell_us / self.dwell_us
         elif self.dwell_us == 0:
             self.dwell_us = dwell_us
-        average, flags = int(header["idx"]["average"]), int(header["flags"])
-        self.averages.add(average)
-        self.directions.add(bool(flags & _REVERSE_BIT))
-        self._store(acquisition, row, name, is_calibration=False, weight=weight)
-        if flags & _CALIBRATION_BITS:
+        self.averages.add(labels.average)
+        self.directions.add(bool(labels.flags & _REVERSE_BIT))
+        self._store(acquisition, labels, row, name, is_calibration=False, weight=weight)
+        if labels.flags & _CALIBRATION_BITS:
             self._reference_rows.add(row)
-        self._lines.add(row, average)
+        self._lines.add(row, labels.average)
         if self._waiting:
             waiting, self._waiting = self._waiting, []
-            for calibration, its_name in waiting:
-                self.add_calibration(calibration, its_name)
+            for calibration in waiting:
+                self.add_calibration(*calibration)
 
-    def add_calibration(self, acquisition: Acquisition, name: str) -> None:
+    def add_calibration(self, acquisition: Acquisition, labels: ReadoutLabels, name: str) -> None:
         """Add a calibration-only readout."""
         if self.buffer is None:
-            self._waiting.append((acquisition, name))
+            self._waiting.append((kept_copy(acquisition), labels, name))
             self.bytes_held += acquisition.data.nbytes
             return
-        header = acquisition.header
-        is_like = int(header["number_of_samples"]) == self._n_samples
-        if not is_like or not _alike(known_dwell(header), self.dwell_us):
+        is_like = labels.number_of_samples == self._n_samples
+        if not is_like or not _alike(labels.dwell_us, self.dwell_us):
             return
-        row = self._row(header, name)
+        row = self._row(labels, name)
         if row is None:
             return
         self._reference_rows.add(row)
         self.n_calibration_taken += 1
-        if not self._store(acquisition, row, name, is_calibration=True):
+        if not self._store(acquisition, labels, row, name, is_calibration=True):
             self.n_calibration_covered += 1
 
-    def _row(self, header: Header, name: str) -> int | None:
-        idx = header["idx"]
-        line, partition = int(idx["kspace_encode_step_1"]), int(idx["kspace_encode_step_2"])
+    def _row(self, labels: ReadoutLabels, name: str) -> int | None:
+        line, partition = labels.kspace_encode_step_1, labels.kspace_encode_step_2
         row, page = self.rows.row(line), self.partitions.row(partition)
         if row is not None and page is not None:
             if partition > 0 and not self.is_3d and self.partitions.n_rows > 1:
@@ -243,35 +241,29 @@ class OpenSlice:
         self.bytes_held = n_bytes
 
     def _store(
-        self, acquisition: Acquisition, row: int, name: str, *, is_calibration: bool, weight: float = 1.0
+        self,
+        acquisition: Acquisition,
+        labels: ReadoutLabels,
+        row: int,
+        name: str,
+        *,
+        is_calibration: bool,
+        weight: float = 1.0,
     ) -> bool:
-        header, data, buffer = acquisition.header, acquisition.data, self.buffer
+        data, buffer = acquisition.data, self.buffer
         if buffer is None:
             raise RuntimeError("a readout is stored before its slice has a buffer")
-        is_reversed = bool(int(header["flags"]) & _REVERSE_BIT)
-        span = self._span(
-            buffer.grid,
-            int(header["number_of_samples"]),
-            int(header["center_sample"]),
-            int(header["discard_pre"]),
-            int(header["discard_post"]),
-            is_reversed,
-            name,
-        )
+        is_reversed = bool(labels.flags & _REVERSE_BIT)
+        span = self._span(buffer.grid, labels, is_reversed, name)
         if is_reversed:
             data = data[:, ::-1]
-        return buffer.add(row, span, data, header, is_calibration=is_calibration, weight=weight)
+        return buffer.add(
+            row, span, data, acquisition.header, labels, is_calibration=is_calibration, weight=weight
+        )
 
-    def _span(
-        self,
-        grid: ReadoutGrid,
-        n_samples: int,
-        center: int,
-        pre: int,
-        post: int,
-        is_reversed: bool,
-        name: str,
-    ) -> ReadoutSpan:
+    def _span(self, grid: ReadoutGrid, labels: ReadoutLabels, is_reversed: bool, name: str) -> ReadoutSpan:
+        n_samples, center = labels.number_of_samples, labels.center_sample
+        pre, post = labels.discard_pre, labels.discard_post
         key = (n_samples, center, pre, post, is_reversed)
         span = self._spans.get(key)
         if span is None:

@@ -1,15 +1,17 @@
 """The readouts of one slice, or stack, of a non-Cartesian scan while they arrive."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from gadget.errors import ScanError
 from gadget.scan.header import Encoding, Limit
+from gadget.scan.kept_readout import kept_copy
 from gadget.scan.open_slice import TRUSTED_PART
 from gadget.scan.phase_rows import partition_rows
 from gadget.scan.readout_kinds import known_dwell
+from gadget.scan.readout_labels import ReadoutLabels
 from gadget.wire.messages import Acquisition, Header
 
 
@@ -34,30 +36,28 @@ class OpenTrajectory:
     bytes_held: int = 0
     n_announced: int = field(init=False)
     """Readouts of one average that the header announces; 0 where it does not say."""
+    _numbers: range = field(init=False)
+    _partitions: range = field(init=False)
     _came: dict[int, Counter[tuple[int, int]]] = field(init=False, default_factory=dict)
     """By average: how often each readout came, by partition and number."""
+    _n_announced_came: Counter[int] = field(init=False, default_factory=Counter)
+    """By average: how many of those that lie within the limits came, each counted once."""
 
     def __post_init__(self) -> None:
-        step_1, step_2 = self.encoding.acceleration
+        limits, step_1, step_2 = self.encoding.limits, *self.encoding.acceleration
+        number = limits.get("kspace_encoding_step_1")
+        partition = limits.get("kspace_encoding_step_2") or Limit(minimum=0, maximum=0, center=0)
+        is_silent, is_stack = number is None or number.size == 1, self.encoding.announces_partitions
+        self._numbers = range(0) if number is None or is_silent else _range_of(number)
+        self._partitions = _range_of(partition) if is_stack else range(1)
         self.n_announced = -(-len(self._numbers) // step_1) * -(-len(self._partitions) // step_2)
-
-    @property
-    def _numbers(self) -> range:
-        limit = self.encoding.limits.get("kspace_encoding_step_1")
-        return range(0) if limit is None or limit.size == 1 else range(limit.minimum, limit.maximum + 1)
-
-    @property
-    def _partitions(self) -> range:
-        limit = self.encoding.limits.get("kspace_encoding_step_2") or Limit(minimum=0, maximum=0, center=0)
-        is_stack = self.encoding.announces_partitions
-        return range(limit.minimum, limit.maximum + 1) if is_stack else range(1)
 
     @property
     def n_averages(self) -> int:
         """How often the readout that came most often did, over all averages."""
         return max(sum(self._came.values(), Counter()).values(), default=0)
 
-    def add(self, acquisition: Acquisition, name: str, max_bytes: int) -> None:
+    def add(self, acquisition: Acquisition, labels: ReadoutLabels, name: str, max_bytes: int) -> None:
         """Keep a readout.
 
         Raises
@@ -73,17 +73,19 @@ class OpenTrajectory:
                 "slices that are being received. Raise the limit, or check the scan's LAST_IN_SLICE flags."
             )
         self.readouts.append((own, name))
-        idx = acquisition.header["idx"]
-        of_average = self._came.setdefault(int(idx["average"]), Counter())
-        partition = int(idx["kspace_encode_step_2"]) if self.encoding.announces_partitions else 0
-        of_average[partition, int(idx["kspace_encode_step_1"])] += 1
+        of_average = self._came.setdefault(labels.average, Counter())
+        partition = labels.kspace_encode_step_2 if self.encoding.announces_partitions else 0
+        place = partition, labels.kspace_encode_step_1
+        of_average[place] += 1
+        is_announced = place[1] in self._numbers and partition in self._partitions
+        self._n_announced_came[labels.average] += is_announced and of_average[place] == 1
 
     def all_came(self, *, averages_kept: bool) -> bool:
         """Whether no announced readout of any announced average is missing; not, where none is announced."""
         if not len(self._numbers):
             return False
-        announced = {(partition, number) for partition in self._partitions for number in self._numbers}
-        whole = sum(announced <= of_average.keys() for of_average in self._came.values())
+        n_in_limits = len(self._partitions) * len(self._numbers)
+        whole = sum(n_came == n_in_limits for n_came in self._n_announced_came.values())
         limit = self.encoding.limits.get("average")
         return whole >= 1 if averages_kept else limit is not None and whole >= limit.size
 
@@ -99,9 +101,8 @@ class OpenTrajectory:
         return averages_kept or limit is None or len(self._came) >= limit.size
 
 
-def kept_copy(acquisition: Acquisition) -> Acquisition:
-    """Return a readout of its own: what came is a view of a larger piece of the stream."""
-    return replace(acquisition, data=acquisition.data.copy(), trajectory=acquisition.trajectory.copy())
+def _range_of(limit: Limit) -> range:
+    return range(limit.minimum, limit.maximum + 1)
 
 
 def n_bytes_of(acquisition: Acquisition) -> int:

@@ -69,5 +69,9 @@ def known_dwell(header: Header) -> float:
 
     Up to a second: what is longer, negative or no number says nothing of the noise.
     """
-    dwell_us = float(header["sample_time_us"])
+    return possible_dwell(float(header["sample_time_us"]))
+
+
+def possible_dwell(dwell_us: float) -> float:
+    """Return a dwell time; 0 where it cannot be one."""
     return dwell_us if 0 < dwell_us <= 1e6 else 0.0

@@ -32,6 +32,7 @@ from gadget.scan.coil_identity import CoilIdentity, identify, match
 from gadget.scan.header import ScanDescription
 from gadget.scan.noise import NoiseCovariance, NoiseScan, NoiseSource, Prewhitening
 from gadget.scan.readout_kinds import known_dwell
+from gadget.scan.readout_labels import ReadoutLabels
 from gadget.wire.messages import Acquisition
 
 logger = logging.getLogger(__name__)
@@ -112,11 +113,11 @@ class Receiver:
         self._noise.add(data, known_dwell(acquisition.header))
         return True
 
-    def check(self, acquisition: Acquisition, key: Hashable, name: str) -> Acquisition:
+    def check(self, acquisition: Acquisition, labels: ReadoutLabels, key: Hashable, name: str) -> Acquisition:
         """Check the coils of a readout of a slice; return it with dead coils at zero instead of NaN."""
         _refuse_empty(acquisition, name)
         data = acquisition.data
-        mask = acquisition.header["channel_mask"].tobytes()
+        mask = labels.channel_mask
         if self._coils is None or data.shape[0] != self._coils.n_coils or mask != self._mask:
             self._check_coils(acquisition, name)
             self._mask = mask

@@ -14,6 +14,7 @@ oversampling: 3.1 GiB while readouts come, falling to 1.5 GiB.
 import math
 import mmap
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.fft
@@ -21,7 +22,9 @@ from numpy.typing import NDArray
 
 from gadget.scan.buffer_survey import edge_noise_std
 from gadget.scan.coil_products import combine_coils
+from gadget.scan.kept_readout import kept_header
 from gadget.scan.placement import ReadoutGrid, ReadoutSpan
+from gadget.scan.readout_labels import ReadoutLabels
 from gadget.wire.messages import Header
 
 _ROWS_PER_BLOCK = 16
@@ -112,6 +115,7 @@ class SliceBuffer:
         span: ReadoutSpan,
         data: NDArray[np.complex64],
         header: Header,
+        labels: ReadoutLabels,
         *,
         is_calibration: bool,
         weight: float = 1.0,
@@ -147,11 +151,11 @@ class SliceBuffer:
         if first < cut:
             start = span.column + self.grid.n_columns - zero
             _store(target[:, start : start + cut - first], data[:, first:cut], is_first)
-        self.weights[row, span.column : end] += weight
+        _store(self.weights[row, span.column : end], weight, is_first)
         self.times[row] += 1
         if not is_calibration:
             self.is_image[row] = True
-            self._remember(row, partition, row_in_page, header)
+            self._remember(row, partition, row_in_page, header, labels)
         return True
 
     def _new_page(self) -> NDArray[np.complex64]:
@@ -162,13 +166,15 @@ class SliceBuffer:
         # A mapping of its own goes back to the system when the page is given up; what malloc frees may not.
         return np.frombuffer(mmap.mmap(-1, 8 * math.prod(shape)), np.complex64).reshape(shape)
 
-    def _remember(self, row: int, partition: int, row_in_page: int, header: Header) -> None:
+    def _remember(
+        self, row: int, partition: int, row_in_page: int, header: Header, labels: ReadoutLabels
+    ) -> None:
         distance = (row_in_page - self.n_rows // 2) ** 2 + (partition - self.n_partitions // 2) ** 2
         if self._nearest is not None and distance > self._nearest[0][0]:
             return
-        rank = (distance, row, int(header["idx"]["average"]), int(header["scan_counter"]))
+        rank = (distance, row, labels.average, labels.scan_counter)
         if self._nearest is None or rank < self._nearest[0]:
-            self._nearest = (rank, header)
+            self._nearest = (rank, kept_header(header))
 
     def columns(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.complex64]:
         """Return some columns (in FFT order) of measured rows, weighted sums: (row, coil, column)."""
@@ -271,7 +277,7 @@ class SliceBuffer:
             samples[:, first_row + block_rows, :zero] = block[:, :, n_out - zero :]
 
 
-def _store(target: NDArray[np.complex64], data: NDArray[np.complex64], is_first: bool) -> None:
+def _store(target: NDArray[Any], data: NDArray[np.complex64] | float, is_first: bool) -> None:
     if is_first:
         target[...] = data
     else:

@@ -24,9 +24,11 @@ from collections.abc import Iterable
 from gadget.errors import ScanError
 from gadget.scan.assembled import AssembledSlice
 from gadget.scan.header import Encoding, ScanDescription
+from gadget.scan.kept_readout import kept_copy
 from gadget.scan.noise import NoiseSource
 from gadget.scan.open_slice import TRUSTED_PART, SliceKey
-from gadget.scan.open_trajectory import OpenTrajectory, kept_copy, n_bytes_of
+from gadget.scan.open_trajectory import OpenTrajectory, n_bytes_of
+from gadget.scan.readout_labels import ReadoutLabels, labels_of
 from gadget.scan.receiver import Receiver
 from gadget.scan.trajectory import TooFewReadouts
 from gadget.scan.trajectory_choice import TrajectoryChoice
@@ -81,6 +83,7 @@ class TrajectorySlices:
     def add(
         self,
         acquisition: Acquisition,
+        labels: ReadoutLabels,
         key: SliceKey,
         name: str,
         encoding: Encoding,
@@ -98,8 +101,8 @@ class TrajectorySlices:
             Whether no noise readouts are awaited.
         """
         if self._choice.window is not None:
-            return self._add_to_series(acquisition, key, name, encoding, bytes_left)
-        acquisition = self._receiver.check(acquisition, key, name)
+            return self._add_to_series(acquisition, labels, key, name, encoding, bytes_left)
+        acquisition = self._receiver.check(acquisition, labels, key, name)
         done = []
         slice_ = self._open.get(key)
         if slice_ is None:
@@ -111,7 +114,7 @@ class TrajectorySlices:
                 and self._is_complete(other, TRUSTED_PART)
             ]
             slice_ = self._open[key] = OpenTrajectory(encoding=encoding, is_late=key in self._closed)
-        slice_.add(acquisition, name, slice_.bytes_held + bytes_left)
+        slice_.add(acquisition, labels, name, slice_.bytes_held + bytes_left)
         if can_be_last and not slice_.was_flagged and slice_.all_came(averages_kept=self._averages_kept):
             done.append(key)
         return self._emitted(done)
@@ -193,7 +196,13 @@ class TrajectorySlices:
     # Real-time series
 
     def _add_to_series(
-        self, acquisition: Acquisition, key: SliceKey, name: str, encoding: Encoding, bytes_left: int
+        self,
+        acquisition: Acquisition,
+        labels: ReadoutLabels,
+        key: SliceKey,
+        name: str,
+        encoding: Encoding,
+        bytes_left: int,
     ) -> tuple[AssembledSlice, ...]:
         length = self._choice.window or 1
         if encoding.announces_partitions:
@@ -202,7 +211,7 @@ class TrajectorySlices:
                 "two-dimensional trajectories only. Set trajectory.window to null."
             )
         # Faults are told at once; which coils hold data is told frame by frame.
-        self._receiver.check(acquisition, "series", name)
+        self._receiver.check(acquisition, labels, "series", name)
         series = key._replace(repetition=0, average=0)
         own = kept_copy(acquisition)
         if series not in self._series:
@@ -236,4 +245,6 @@ class TrajectorySlices:
         return slices
 
     def _checked(self, readouts: Iterable[Named], key: SliceKey) -> list[Acquisition]:
-        return [self._receiver.check(readout, key, name) for readout, name in readouts]
+        return [
+            self._receiver.check(readout, labels_of(readout.header), key, name) for readout, name in readouts
+        ]

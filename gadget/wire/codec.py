@@ -50,6 +50,7 @@ from gadget.wire.plain_messages import (
     short_text_parts,
     waveform_parts,
 )
+from gadget.wire.readout_runs import read_run
 
 _ID_BYTES = 2
 
@@ -69,6 +70,7 @@ class MrdDecoder:
         self._part = bytearray()  # the wanted bytes, where they span chunks
         self._wanted = _ID_BYTES
         self._steps: Steps[Message] | None = None  # None: between messages
+        self._run: Iterator[Acquisition] = iter(())  # read, and not yet yielded
         self._message_id: int | None = None
         self._previous: Message | None = None
         self._at_end = False
@@ -98,7 +100,7 @@ class MrdDecoder:
         if self._failure:
             raise self._failure
         try:
-            while (message := self._next_message()) is not None:
+            while (message := self._next_of_run() or self._next_message()) is not None:
                 yield message
             if self._at_end and (self._n_waiting or self._part or self._steps):
                 raise PeerProtocolError(
@@ -110,6 +112,23 @@ class MrdDecoder:
             self._chunks.clear()
             self._part = bytearray()
             raise
+
+    def _next_of_run(self) -> Acquisition | None:
+        """Return the next of the readouts that are read at once; None where the next message is not one."""
+        readout = next(self._run, None)
+        if readout is None and self._chunks and not (self._steps or self._part or self._is_closed):
+            found = read_run(self._chunks[0], self._offset, self._limits)
+            if found is not None:
+                n_readouts, self.n_bytes_of_last_message, self._run = found
+                self._skip(n_readouts * self.n_bytes_of_last_message)
+                readout = next(self._run)
+        if readout is not None:
+            self._previous = readout
+        return readout
+
+    @property
+    def _is_closed(self) -> bool:
+        return isinstance(self._previous, Close)
 
     def _next_message(self) -> Message | None:
         while (raw := self._take()) is not None:
@@ -153,7 +172,7 @@ class MrdDecoder:
             self._offset = 0
 
     def _start_of_message(self, message_id: int) -> Steps[Message]:
-        if isinstance(self._previous, Close):
+        if self._is_closed:
             raise PeerProtocolError(
                 f"The peer sent message id {message_id} after CLOSE; nothing may follow CLOSE. "
                 "The peer must open a new connection for the next scan."

@@ -15,7 +15,6 @@ from gadget.benchmark.parts import PROX, TRANSFORM, sum_of_iteration, time_parts
 from gadget.benchmark.scaling import side_by_side
 from gadget.benchmark.solvers import FAST, REFERENCE, compare_solvers, fewest_that
 from gadget.benchmark.timing import Spent, least_spent, peak_mib, spent_on
-from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.operators.fourier import fft2c
 
 
@@ -48,6 +47,12 @@ def test_what_an_energy_has_besides_is_passed_on():
         _ = prior.energy.missing
 
 
+def mu_of(problem):
+    """The default, which is for 160 x 160 pixels."""
+    n_y, n_x = problem.case.case.scan.matrix
+    return 0.3 * (n_y * n_x) ** 0.5 / 160
+
+
 def test_the_objective_is_the_one_of_the_method(brain):
     """By numpy: data, total variation of both parts, and differences of maps that are zero outside."""
     found = brain.solve(REFERENCE)
@@ -68,7 +73,9 @@ def test_the_objective_is_the_one_of_the_method(brain):
     sigma, prior_weight = found.noise_level[0], found.prior_weight[0]
     energy = prior_weight * variation(image[0].real) + 0.2 * sigma * variation(image[0].imag)
     smoothness = (
-        0.3 / 2 * sum((np.abs(np.diff(maps, axis=axis, prepend=0, append=0)) ** 2).sum() for axis in (-2, -1))
+        mu_of(brain)
+        / 2
+        * sum((np.abs(np.diff(maps, axis=axis, prepend=0, append=0)) ** 2).sum() for axis in (-2, -1))
     )
     assert objective.of(found)[0] == pytest.approx(data + energy + smoothness, rel=1e-4)
 
@@ -209,7 +216,7 @@ def test_the_mu_of_the_objective_is_the_default(brain):
     found = brain.solve(REFERENCE, iterations=1)
     objective = Objective.like(found, brain.kspace, prior=brain.case.prior, settings=brain.settings)
 
-    assert objective.coil_energy == CoilSmoothness(0.3)
+    assert objective.coil_energy.weight == pytest.approx(mu_of(brain))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ OTHER = {
     "device": "cpu",
     "image_phase": "free",
     "coils": "fixed",
-    "solver.method": "fast",
+    "solver.method": "paper",
     "solver.iterations": "7",
     "solver.coil_smoothness": "0.5",
     "solver.imaginary_weight": "0.4",

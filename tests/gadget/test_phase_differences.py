@@ -66,7 +66,7 @@ def phase_images(readouts, **changes):
         noise_readout(NOISE, n_coils=N_COILS, n_samples=20_000),
         *readouts,
     ]
-    chosen = settings(solver__iterations=25, output__images=["phase"], **changes)
+    chosen = settings(solver__iterations=40, output__images=["phase"], **changes)
     found, references = {}, set()
     for reply in reconstruct_stream(messages, chosen):
         assert isinstance(reply, Image)

@@ -60,7 +60,7 @@ def test_a_copy_of_a_shipped_prior_gets_the_line(run, scans, tmp_path):
     assert weight.intercept >= 0
     assert weight.coil_smoothness in (0.3, 1.0)
     assert weight.fitted_on.startswith("3 scans (3 slices), noise level ")
-    assert "cartesian-4, 1 iterations of the solver paper per slice, reference rss" in weight.fitted_on
+    assert "cartesian-4, 1 iterations of the solver fast per slice, reference rss" in weight.fitted_on
     assert "scan0" not in weight.fitted_on
     for text in ("| best weight, mu = ", "| mu ", f"lambda = {weight.intercept:g} + {weight.slope:g} sigma"):
         assert text in out

@@ -25,7 +25,7 @@ MATRIX = (48, 44)
 
 @pytest.fixture(scope="module")
 def coil_images():
-    """A disc with a bright spot; its phase turns once in six pixels along x."""
+    """A disc with a bright spot; its phase turns once in six pixels, to either side of the middle."""
     y, x = np.mgrid[: MATRIX[0], : MATRIX[1]] - np.array([MATRIX[0] // 2, MATRIX[1] // 2])[:, None, None]
     magnitude = 0.7 * (y**2 / 19**2 + x**2 / 17**2 < 1) + 0.3 * ((y - 5) ** 2 + (x + 4) ** 2 < 30)
     maps = loop_coils(
@@ -35,7 +35,8 @@ def coil_images():
         fov_mm=(192.0, 176.0),
         slice_positions_mm=(0.0,),
     )
-    return maps * torch.from_numpy(magnitude * np.exp(2j * np.pi * x / 6))
+    tent = np.abs(x)  # no shift of k-space takes it out
+    return maps * torch.from_numpy(magnitude * np.exp(2j * np.pi * tent / 6))
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +69,7 @@ def test_a_free_image_finds_a_steep_phase_where_the_others_fail(kspace, coil_ima
         difference = torch.linalg.vector_norm(result.coils * result.image - coil_images)
         errors[phase] = float(difference / torch.linalg.vector_norm(coil_images))
     assert errors["free"] < 0.13
-    assert min(errors["real"], errors["soft"]) > 0.4
+    assert min(errors["real"], errors["soft"]) > 0.2
 
 
 def test_a_free_start_changes_neither_given_maps_nor_slices_of_zeros(kspace, tv):

@@ -220,6 +220,8 @@ def test_the_smoothness_of_the_maps_is_the_settings_else_the_cards_else_the_defa
     told = tv.card.model_copy(
         update={"prior_weight": tv.card.prior_weight.model_copy(update={"coil_smoothness": 2.0})}
     )
-    assert coil_smoothness(ReconstructionSettings(coil_smoothness=5.0), told) == 5
-    assert coil_smoothness(ReconstructionSettings(), told) == 2
-    assert coil_smoothness(ReconstructionSettings(), tv.card) == 0.3
+    assert coil_smoothness(ReconstructionSettings(coil_smoothness=5.0), told, (200, 160)) == 5
+    assert coil_smoothness(ReconstructionSettings(), told, (200, 160)) == 2
+    assert coil_smoothness(ReconstructionSettings(), tv.card, (200, 160)) == 0.3
+    for coils in ((1, 8, 40, 40), (1, 3, 20, 80)):
+        assert coil_smoothness(ReconstructionSettings(), tv.card, coils) == pytest.approx(0.3 / 4)

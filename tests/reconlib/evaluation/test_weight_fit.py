@@ -67,7 +67,7 @@ class Known:
             value=settings.prior_weight,
             factor=settings.prior_weight_factor,
         )
-        mu = coil_smoothness(settings, of_card)
+        mu = coil_smoothness(settings, of_card, (256, 256))
         off = math.log2(weight / self.best_of(case.scan))
         self.calls.append((case.scan.name, weight, mu))
         psnr = 40 - self.curvature * off**2 - math.log10(mu / BEST_MU) ** 2
