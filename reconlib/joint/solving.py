@@ -4,8 +4,8 @@ r"""Solving a joint problem from its start, by either solver.
 aliasing of a first image, which is far larger: its gradient takes dozens of steps to remove it, each of them
 a network's gradient. Total variation of the same image removes most of it in a few steps that cost next to
 nothing, so the ``fast`` solver begins with :data:`START_ITERATIONS` of them. On four simulated scans of heads
-with 4-fold sampling, 16 iterations from there ended 0.3 to 2 dB higher than 32 from the first image, and no
-lower with three times as many steps of total variation.
+with 4-fold sampling, 16 iterations from there ended 3 to 7 dB higher than 16 from the first image, and 0 to
+2.3 dB higher than 32, which take as long. After 6 of total variation some aliasing of bright scalp stayed.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-r"""The joint problem of :mod:`~reconlib.joint.ipalm` with a third of its network gradients.
+r"""The joint problem of :mod:`~reconlib.joint.ipalm` with a sixth of its network gradients.
 
 Minimises the same function over the same set, again by turns:
 
@@ -87,7 +87,8 @@ def split_solve(
 ) -> JointResult:
     """Do what :func:`~reconlib.joint.ipalm.ipalm` does.
 
-    The trace's energy has the prior's value at the extrapolated point, the only one that is known.
+    The trace's energy has the prior's value at the extrapolated point, the only one that is known; its
+    ``coil_lipschitz`` is 1 / t of the coil step, 1 where steps are whole.
     """
     n_slices, device = len(initial_image), initial_image.device
     rows = torch.arange(n_slices, device=device)
