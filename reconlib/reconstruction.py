@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
+from reconlib.joint.axis_order import (
+    exchanged,
+    exchanged_axes,
+    is_better_exchanged,
+    seeing_exchanged,
+)
 from reconlib.joint.coil_step import mean_coil_magnitude
 from reconlib.joint.data_consistency import DataConsistency, DataTerm, normalise_coils
 from reconlib.joint.echo_shift import echo_centred
@@ -164,6 +170,20 @@ def reconstruct(
     check_given(kspace, coils=coils, initial_coils=initial_coils, initial_image=initial_image)
     if peak is not None and not 0 < peak < math.inf:
         raise ValueError(f"peak is {peak}; it must be positive, in the units of the samples.")
+    if isinstance(kspace, KSpace) and is_better_exchanged(kspace):
+        turned = reconstruct(
+            exchanged(kspace),
+            prior=replace(prior, energy=seeing_exchanged(prior.energy)),
+            settings=settings,
+            coils=coils if coils is None else exchanged_axes(coils),
+            initial_coils=initial_coils if initial_coils is None else exchanged_axes(initial_coils),
+            initial_image=initial_image if initial_image is None else exchanged_axes(initial_image),
+            peak=peak,
+            seed=seed,
+            out_of_time=out_of_time,
+            on_iteration=on_iteration,
+        )
+        return replace(turned, image=exchanged_axes(turned.image), coils=exchanged_axes(turned.coils))
     card = prior.card
     phase: ImagePhase = settings.image_phase or card.image_phase
     has_centre = _has_centre(kspace)

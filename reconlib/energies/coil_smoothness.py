@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from reconlib.operators.inner_product import real_dot
 from reconlib.operators.sine_transform import dirichlet_eigenvalues, dst2
 
 
@@ -25,13 +26,8 @@ class CoilSmoothness:
     """mu."""
 
     def value(self, point: Tensor, /) -> Tensor:
-        """Return mu F (slice,) of maps complex (slice, coil, y, x)."""
-        total = point.new_zeros(point.shape[0], dtype=torch.float64)
-        for axis in (-2, -1):
-            total += torch.diff(point, dim=axis).abs().square().sum(dim=(1, 2, 3), dtype=torch.float64)
-            for edge in (0, -1):
-                total += point.select(axis, edge).abs().square().sum(dim=(1, 2), dtype=torch.float64)
-        return self.weight / 2 * total
+        """Return mu F (slice,) of maps complex (slice, coil, y, x): half their product with its gradient."""
+        return real_dot(point, self.gradient(point)) / 2
 
     def gradient(self, point: Tensor, /) -> Tensor:
         """Return mu D^T D of maps, shaped as they are: the gradient by the convention d/dRe + i d/dIm."""

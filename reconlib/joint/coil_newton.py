@@ -26,7 +26,7 @@ from torch import Tensor
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.joint.data_consistency import DataTerm
 from reconlib.operators.inner_product import real_dot
-from reconlib.operators.sense import root_sum_of_squares
+from reconlib.operators.sense import real_products, root_sum_of_squares
 
 SMALLEST_CURVATURE = 1e-6
 """m where the image is zero."""
@@ -73,15 +73,17 @@ def newton_coil_step(
     inverse = 1 / (smoothness.periodic_spectrum(image.shape[-2:], maps.device) + _per_slice(mean))
 
     def hessian(step: Tensor) -> Tensor:
-        product = smoothness.gradient(step)
+        product = torch.empty_like(step)
         for coils, part in parts:
-            product[:, coils].addcmul_(part.normal(step[:, coils] * image), conjugate)
+            pulled = part.normal_of(step[:, coils], image).mul_(conjugate)
+            torch.add(smoothness.gradient(step[:, coils]), pulled, out=product[:, coils])
         return _tangent(maps, product)
 
     def condition(residual: Tensor) -> Tensor:
         smooth = torch.empty_like(residual)
         for coils, _ in parts:
-            smooth[:, coils] = torch.fft.ifft2(torch.fft.fft2(residual[:, coils]).mul_(inverse))
+            torch.fft.fft2(residual[:, coils], out=smooth[:, coils])
+            torch.fft.ifft2(smooth[:, coils].mul_(inverse), out=smooth[:, coils])
         return _tangent(maps, smooth)
 
     residual = _tangent(maps, gradient.add_(slope)).neg_()
@@ -90,14 +92,15 @@ def newton_coil_step(
     step = torch.zeros_like(maps)
     for left in reversed(range(n_steps)):
         product = hessian(direction)
-        length = size / real_dot(direction, product).clamp_min(1e-30)
-        step.add_(direction * _per_slice(length))
+        length = _per_slice(size / real_dot(direction, product).clamp_min(1e-30)).to(maps.dtype)
+        step.addcmul_(direction, length)
         if not left:
             break
-        residual.sub_(product.mul_(_per_slice(length)))
+        residual.addcmul_(product, length, value=-1)
         conditioned = condition(residual)
         next_size = real_dot(residual, conditioned)
-        direction = conditioned.add_(direction * _per_slice(next_size / size.clamp_min(1e-30)))
+        turn = _per_slice(next_size / size.clamp_min(1e-30)).to(maps.dtype)
+        direction = conditioned.addcmul_(direction, turn)
         size = next_size
 
     new = unit_maps(step.mul_(_per_slice(state.length)).add_(maps))
@@ -122,19 +125,9 @@ def unit_maps(maps: Tensor) -> Tensor:
     return maps * (1 / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny))
 
 
-def _radial(maps: Tensor, step: Tensor) -> Tensor:
-    """Re sum_c conj(e_c) v_c: real (slice, 1, y, x)."""
-    total = torch.zeros_like(maps[:, :1].real)
-    pairs = torch.view_as_real(maps), torch.view_as_real(step)
-    for coil in range(maps.shape[1]):
-        for part in range(2):
-            total.addcmul_(*(one[:, coil : coil + 1, ..., part] for one in pairs))
-    return total
-
-
 def _tangent(maps: Tensor, step: Tensor) -> Tensor:
     """Take the radial part from a step, in place."""
-    return step.addcmul_(maps, _radial(maps, step).to(maps.dtype), value=-1)
+    return step.addcmul_(maps, real_products(maps, step).to(maps.dtype), value=-1)
 
 
 def _per_slice(values: Tensor) -> Tensor:

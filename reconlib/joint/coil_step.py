@@ -11,7 +11,7 @@ The decrease test compares second-order remainders: with e the normalised maps, 
 Maps are worked on a few coils at a time: what is in hand then stays in a core's cache.
 """
 
-import itertools
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from reconlib.energies.protocol import ProximableEnergy
 from reconlib.joint.backtracking import backtrack
 from reconlib.joint.data_consistency import COIL_FLOOR, DataTerm
 from reconlib.operators.inner_product import half_square, real_dot
-from reconlib.operators.sense import root_sum_of_squares
+from reconlib.operators.sense import real_products, root_sum_of_squares, sum_of_squares
 
 
 @dataclass(slots=True)
@@ -92,8 +92,7 @@ def coil_step(
         pull, part_value = part.gradient_and_value(direction * image)
         value = value + part_value
         turned = conjugate * pull
-        products = torch.view_as_real(direction) * torch.view_as_real(turned)
-        radial += products.sum(dim=(1, -1))[:, None]
+        radial += real_products(direction, turned)
         directions.append(direction)
         pulls.append(pull)
         gradients.append(turned)
@@ -147,21 +146,14 @@ def at_least_unit(coils: Tensor) -> Tensor:
 
 def mean_coil_magnitude(coils: Tensor, image: Tensor) -> Tensor:
     """Mean magnitude of the maps, weighted by the image; float64 (slice,)."""
-    weight = image.abs()
-    magnitude = root_sum_of_squares(coils)
+    weight, magnitude = root_sum_of_squares(image), root_sum_of_squares(coils)
     total = weight.sum(dim=(1, 2, 3), dtype=torch.float64).clamp_min(1e-30)
     return (weight * magnitude).sum(dim=(1, 2, 3), dtype=torch.float64) / total
 
 
 def _squares(parts: Sequence[Tensor]) -> Tensor:
     """Sum of squared magnitudes over all coils: float32 (slice, 1, y, x)."""
-    total = torch.zeros_like(parts[0][:, :1].real)
-    for part in parts:
-        planes = torch.view_as_real(part)
-        for coil, component in itertools.product(range(part.shape[1]), range(2)):
-            plane = planes[:, coil : coil + 1, ..., component]
-            total.addcmul_(plane, plane)
-    return total
+    return functools.reduce(torch.add, map(sum_of_squares, parts))
 
 
 def _root(parts: Sequence[Tensor]) -> Tensor:

@@ -61,6 +61,10 @@ class DataTerm(Protocol):
         """A^H A w, shaped as w."""
         ...
 
+    def normal_of(self, maps: Tensor, image: Tensor, /) -> Tensor:
+        """A^H A of the products of maps (slice, coil, y, x) and image (slice, 1, y, x)."""
+        ...
+
     def half_norm(self, step: Tensor, /) -> Tensor:
         """|A d|^2 / 2, the part of f that is of second order in a step: float64 (slice,)."""
         ...
@@ -114,15 +118,20 @@ class DataConsistency:
         """F^H M F w."""
         return self.fourier.normal(coil_images)
 
+    def normal_of(self, maps: Tensor, image: Tensor, /) -> Tensor:
+        """F^H M F of the products."""
+        return self.fourier.normal_in_place(maps * image)
+
     def half_norm(self, step: Tensor, /) -> Tensor:
         """|M F d|^2 / 2."""
         return half_square(self.fourier.forward(step))
 
     def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
         """Sum of conj(e_c) F^H M F e_c x over the coils, some at a time."""
-        total = torch.zeros_like(image)
+        total, measured = torch.zeros_like(image), None
         for coils, _ in self.parts(directions.shape[1]):
-            measured = self.fourier.normal(directions[:, coils] * image)
+            measured = torch.mul(directions[:, coils], image, out=_room(measured, directions[:, coils]))
+            self.fourier.normal_in_place(measured)
             for coil in range(measured.shape[1]):
                 total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil : coil + 1])
         return total
@@ -146,6 +155,11 @@ class DataConsistency:
 
     def _residual(self, coil_images: Tensor) -> Tensor:
         return self.fourier.forward(coil_images).sub_(self.samples)
+
+
+def _room(used: Tensor | None, like: Tensor) -> Tensor:
+    """Return memory that was used before, where it has the shape; new pages cost as much as an FFT."""
+    return used if used is not None and used.shape == like.shape else torch.empty_like(like)
 
 
 def image_gradient(directions: Tensor, pull: Tensor) -> Tensor:

@@ -27,6 +27,8 @@ from reconlib.operators.fourier import SampledFourier, fft2c, ifft2c
 from reconlib.operators.sense import SenseInImage, root_sum_of_squares
 
 SENSE_STEPS = 10
+SOLVED = 1e-10
+"""Squared norm of the residual, relative to the first, at which float32 knows no direction to go on in."""
 PHASE_WIDTH = 12
 """Samples of k-space along each axis that the smooth phase is made of."""
 OWN_CALIBRATION = 8
@@ -77,10 +79,12 @@ def _sense(model: SenseInImage, samples: Tensor) -> Tensor:
     residual = direction = model.adjoint(samples)
     image = torch.zeros_like(residual)
     tiny = torch.finfo(torch.float32).tiny
-    power = _power(residual)
+    power = first = _power(residual)
     for _ in range(SENSE_STEPS):
         pull = model.adjoint(model.forward(direction))
         length = power / (direction.conj() * pull).real.sum(dim=(1, 2, 3), keepdim=True).clamp_min(tiny)
+        # maps that do not tell folded pixels apart: it is solved in a step or two, and what is left is rounding
+        length = torch.where(power > SOLVED * first, length, 0)
         image = image + length * direction
         residual = residual - length * pull
         before, power = power, _power(residual)

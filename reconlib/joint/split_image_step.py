@@ -78,27 +78,40 @@ class QuickTerms:
                 total = total + weight * energy.value(part.contiguous())
         return total
 
-    def gradient(self, image: Tensor) -> Tensor:
-        """Gradient of Q, complex64 shaped as the image."""
-        parts = []
-        for term, part in ((self.real, image.real), (self.imaginary, image.imag)):
+    def tangent(self, image: Tensor) -> "QuickTangent":
+        """Return what is known of Q at an image."""
+        gradient = torch.zeros_like(image)
+        weights: list[Tensor | None] = []
+        for term, part, place in (
+            (self.real, image.real, gradient.real),
+            (self.imaginary, image.imag, gradient.imag),
+        ):
             if term is None:
-                parts.append(torch.zeros_like(part))
+                weights.append(None)
             else:
                 energy, weight = term
-                parts.append(energy.value_and_gradient(part.contiguous())[1] * _per_slice(weight))
-        return torch.complex(parts[0], parts[1])
+                pull, found = energy.tangent(part.contiguous())
+                place.copy_(pull.mul_(_per_slice(weight)))
+                weights.append(found.mul_(_per_slice(weight)))
+        return QuickTangent(gradient, weights[0], weights[1])
 
-    def curvature(self, image: Tensor, direction: Tensor) -> Tensor:
-        """<p, M p> with M the majoriser's Hessian at an image: float64 (slice,)."""
-        total = torch.zeros(len(image), dtype=torch.float64, device=image.device)
-        for term, part, along in (
-            (self.real, image.real, direction.real),
-            (self.imaginary, image.imag, direction.imag),
-        ):
-            if term is not None:
-                energy, weight = term
-                total = total + weight * energy.curvature(part.contiguous(), along.contiguous())
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuickTangent:
+    """The gradient of Q at an image, and its majoriser there."""
+
+    gradient: Tensor
+    """complex64 (slice, 1, y, x)"""
+    real: Tensor | None
+    """float32 (slice, 1, y, x): of :meth:`~reconlib.energies.total_variation.TotalVariation.curvature`."""
+    imaginary: Tensor | None
+
+    def curvature(self, direction: Tensor) -> Tensor | float:
+        """<p, M p> with M the majoriser's Hessian: float64 (slice,)."""
+        total: Tensor | float = 0.0
+        for weights, along in ((self.real, direction.real), (self.imaginary, direction.imag)):
+            if weights is not None:
+                total = total + TotalVariation.curvature(weights, along.contiguous())
         return total
 
 
@@ -126,32 +139,33 @@ def split_step(
         Of the image model. L binds the imaginary part only where R sees it, in ``free``. In ``real``, y is
         real and not negative.
     """
-    image = point
-    bound = _per_slice(lipschitz)
-    variation = quick.gradient(image)
-    residual = maps.backprojection - maps.normal(image) - pull - variation
+    image, bound = point.clone(), _per_slice(lipschitz)
+    tangent = quick.tangent(image)
+    residual = maps.backprojection - maps.normal(image) - pull - tangent.gradient
     free = (image.real > 0) | (residual.real > 0) if phase == "real" else None
     precondition = maps.data.preconditioner
     residual = _movable(residual, free)
     conditioned = _movable(_conditioned(residual, precondition), free)
     direction, size = conditioned, real_dot(residual, conditioned)
-    for _ in range(n_steps):
+    for left in reversed(range(n_steps)):
         hessian = maps.normal(direction)
         if phase == "free":
-            hessian = hessian + bound * direction
+            hessian.addcmul_(direction, bound.to(direction.dtype))
         else:
-            hessian = torch.complex(hessian.real + bound * direction.real, hessian.imag)
+            torch.view_as_real(hessian)[..., 0].addcmul_(direction.real, bound)
         hessian = _movable(hessian, free)
-        curvature = real_dot(direction, hessian) + quick.curvature(image, direction)
-        length = _per_slice(real_dot(residual, direction) / curvature.clamp_min(1e-30))
-        image = image + length * direction
-        varied = quick.gradient(image)
-        new = residual - length * hessian - _movable(varied - variation, free)
-        variation = varied
-        conditioned = _movable(_conditioned(new, precondition), free)
-        turn = (real_dot(conditioned, new) - real_dot(conditioned, residual)) / size.clamp_min(1e-30)
-        residual, size = new, real_dot(new, conditioned)
-        direction = conditioned + _per_slice(turn.clamp_min(0)) * direction
+        curvature = real_dot(direction, hessian) + tangent.curvature(direction)
+        length = _per_slice(real_dot(residual, direction) / curvature.clamp_min(1e-30)).to(direction.dtype)
+        image.addcmul_(direction, length)
+        if not left:
+            break
+        before, tangent = tangent.gradient, quick.tangent(image)
+        change = hessian.mul_(length).add_(_movable(tangent.gradient - before, free))
+        residual = residual - change
+        conditioned = _movable(_conditioned(residual, precondition), free)
+        turn = -real_dot(conditioned, change) / size.clamp_min(1e-30)
+        size = real_dot(residual, conditioned)
+        direction = torch.addcmul(conditioned, direction, _per_slice(turn.clamp_min(0)).to(direction.dtype))
     return image if free is None else torch.complex(image.real.clamp_min(0), torch.zeros_like(image.real))
 
 

@@ -9,8 +9,8 @@ with F the plain unitary FFT. Shifts and phases commute with the sampling mask, 
 into the data: :math:`\|M F_c x - z\| = \|M' F x - z'\|` with :math:`M' = \mathrm{ifftshift}(M)` and
 :math:`z' = \bar P\, \mathrm{ifftshift}(z)`. The inner loop then needs plain FFTs only.
 
-Where every sampled line is complete along kx, the transform along x is moved into the data as well (it is
-unitary), and the inner loop transforms along y only.
+Where every sampled line is complete along kx or ky, the transform along that axis is moved into the data as
+well (it is unitary), and the inner loop transforms along the other axis only.
 """
 
 import math
@@ -47,9 +47,9 @@ class SampledFourier:
     """
 
     mask: Tensor
-    """float32 (slice, 1, ky, kx or 1): 1 where acquired, in FFT order."""
+    """float32 (slice, 1, ky or 1, kx or 1): 1 where acquired, in FFT order."""
     axes: tuple[int, ...]
-    """The axes that are transformed: (-2, -1), or (-2,) where lines are complete along kx."""
+    """The axes that are transformed: both, or only that along which lines are incomplete."""
 
     @staticmethod
     def fold(kspace: KSpace) -> "tuple[SampledFourier, Tensor]":
@@ -58,9 +58,11 @@ class SampledFourier:
         samples = torch.fft.ifftshift(kspace.samples * kspace.mask, dim=_AXES)
         for axis in _AXES:
             samples = samples * _centre_phase(samples.shape[axis], samples.device, axis).conj()
-        if bool((mask == mask[..., :1]).all()):
-            samples = torch.fft.ifft(samples, dim=-1, norm="ortho")
-            return SampledFourier(mask[..., :1].float(), (-2,)), samples
+        for axis, other in ((-2, -1), (-1, -2)):
+            first = mask.narrow(axis, 0, 1)
+            if bool((mask == first).all()):
+                samples = torch.fft.ifft(samples, dim=axis, norm="ortho").contiguous()
+                return SampledFourier(first.float(), (other,)), samples
         return SampledFourier(mask.float(), _AXES), samples
 
     def forward(self, coil_images: Tensor, /) -> Tensor:
@@ -75,9 +77,13 @@ class SampledFourier:
 
     def normal(self, coil_images: Tensor, /) -> Tensor:
         """F^H M F of coil images."""
-        samples = torch.fft.fftn(coil_images, dim=self.axes).mul_(self.mask)
-        images: Tensor = torch.fft.ifftn(samples, dim=self.axes)
-        return images
+        return self.normal_in_place(coil_images.clone())
+
+    def normal_in_place(self, coil_images: Tensor, /) -> Tensor:
+        """F^H M F of coil images, which are overwritten."""
+        torch.fft.fftn(coil_images, dim=self.axes, out=coil_images)
+        torch.fft.ifftn(coil_images.mul_(self.mask), dim=self.axes, out=coil_images)
+        return coil_images
 
     def select(self, rows: Tensor) -> "SampledFourier":
         """Return the operator of some of the slices."""

@@ -82,6 +82,10 @@ class LeastSquares:
         """A^H A of coil images (slice, ..., y, x)."""
         return self.operator.normal(coil_images)
 
+    def normal_of(self, maps: Tensor, image: Tensor, /) -> Tensor:
+        """A^H A of the products of maps (slice, coil, y, x) and image (slice, 1, y, x)."""
+        return self.operator.normal(maps * image)
+
     def gradient(self, coil_images: Tensor, /) -> Tensor:
         """A^H (A w - z)."""
         return self.operator.normal(coil_images).sub_(self.backprojection)

@@ -37,6 +37,22 @@ class SenseInImage:
 
 def root_sum_of_squares(coil_images: Tensor) -> Tensor:
     """Combine complex coil images (slice, coil, y, x) to magnitudes (slice, 1, y, x)."""
-    # on a CPU several times faster than torch.linalg.vector_norm, which is slow for complex numbers
-    squares = torch.view_as_real(coil_images).square()
-    return squares.sum(dim=(1, -1)).sqrt_()[:, None]
+    return sum_of_squares(coil_images).sqrt_()
+
+
+def sum_of_squares(coil_images: Tensor) -> Tensor:
+    """Sum of squared magnitudes over the coils: real (slice, 1, y, x)."""
+    return real_products(coil_images, coil_images)
+
+
+def real_products(a: Tensor, b: Tensor) -> Tensor:
+    r"""Re :math:`\sum_c \bar a_c b_c` of complex (slice, coil, y, x) in every pixel: real (slice, 1, y, x).
+
+    Coil by coil, as one that is worked on stays in a core's cache: ten times as fast on a CPU as a sum over
+    that axis.
+    """
+    pairs = torch.view_as_real(a), torch.view_as_real(b)
+    total = torch.zeros_like(pairs[0][:, :1])
+    for coil in range(a.shape[1]):
+        total.addcmul_(*(one[:, coil : coil + 1] for one in pairs))
+    return total[..., 0] + total[..., 1]

@@ -136,8 +136,8 @@ class TooFlat:
     def parts(self, n_coils: int) -> list[tuple[slice, "TooFlat"]]:
         return [(coils, TooFlat(part)) for coils, part in self._data.parts(n_coils)]
 
-    def normal(self, coil_images: torch.Tensor) -> torch.Tensor:
-        return self._data.normal(coil_images) * torch.tensor([0.01, 1.0])[:, None, None, None]
+    def normal_of(self, maps: torch.Tensor, image: torch.Tensor) -> torch.Tensor:
+        return self._data.normal_of(maps, image) * torch.tensor([0.01, 1.0])[:, None, None, None]
 
 
 def test_a_step_that_would_raise_the_objective_is_not_made_and_the_next_is_shorter():

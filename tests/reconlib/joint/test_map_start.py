@@ -97,6 +97,18 @@ def test_with_all_lines_the_start_is_the_object_itself():
     np.testing.assert_allclose((coils * image)[0].numpy(), maps * truth * phase(2.0), atol=2e-3)
 
 
+@pytest.mark.parametrize("n_coils", [1, 4])
+def test_maps_that_do_not_tell_folded_pixels_apart_give_the_folded_image(n_coils):
+    """The normal equations are singular, and are solved after one step; more steps must not blow it up."""
+    maps = np.full((n_coils, *GRID), 1 / np.sqrt(n_coils)) * phase(1.0)
+    kspace = kspace_of(maps * head(), every(2), 0.0)
+
+    image, _ = start(kspace, tensor(maps)[None])
+
+    folded = (head() * phase(1.0) + np.roll(head() * phase(1.0), GRID[0] // 2, axis=0)) / 2
+    np.testing.assert_allclose(image.abs()[0, 0].numpy(), np.abs(folded), atol=2e-3)
+
+
 def test_where_nothing_is_known_the_start_is_the_ordinary_one():
     kspace, _, maps = scan(2)
     both = KSpace(
