@@ -50,7 +50,7 @@ class CoilMaps:
 def newton_coil_step(
     data: DataTerm, smoothness: CoilSmoothness, state: CoilMaps, image: Tensor, *, n_steps: int
 ) -> tuple[CoilMaps, Tensor]:
-    """Return better maps, and H with them: float64 (slice,).
+    """Return better maps, and H + mu F with them: float64 (slice,).
 
     Parameters
     ----------
@@ -62,13 +62,13 @@ def newton_coil_step(
     maps = state.maps
     parts = data.parts(maps.shape[1])
     conjugate = image.conj().resolve_conj()
-    pull, gradient = torch.empty_like(maps), torch.empty_like(maps)
+    gradient = torch.empty_like(maps)
     value = torch.zeros_like(state.length)
     for coils, part in parts:
-        pull[:, coils], part_value = part.gradient_and_value(maps[:, coils] * image)
-        torch.mul(pull[:, coils], conjugate, out=gradient[:, coils])
-        value = value + part_value
-    slope = smoothness.gradient(maps)
+        pull, part_value = part.gradient_and_value(maps[:, coils] * image)
+        slope = smoothness.gradient(maps[:, coils])
+        value = value + part_value + real_dot(maps[:, coils], slope) / 2
+        torch.addcmul(slope, pull, conjugate, out=gradient[:, coils])
     mean = (2 * data.half_norm(image) / image[0].numel()).clamp_min(SMALLEST_CURVATURE)
     inverse = 1 / (smoothness.periodic_spectrum(image.shape[-2:], maps.device) + _per_slice(mean))
 
@@ -86,7 +86,7 @@ def newton_coil_step(
             torch.fft.ifft2(smooth[:, coils].mul_(inverse), out=smooth[:, coils])
         return _tangent(maps, smooth)
 
-    residual = _tangent(maps, gradient.add_(slope)).neg_()
+    residual = _tangent(maps, gradient.clone()).neg_()
     direction = condition(residual)
     size = real_dot(residual, direction)
     step = torch.zeros_like(maps)
@@ -104,12 +104,12 @@ def newton_coil_step(
         size = next_size
 
     new = unit_maps(step.mul_(_per_slice(state.length)).add_(maps))
-    turn = new - maps
     rise = torch.zeros_like(value)
     for coils, part in parts:
-        moved = turn[:, coils] * image
-        rise = rise + real_dot(pull[:, coils], moved) + part.half_norm(moved)
-    falls = rise + real_dot(slope, turn) + smoothness.value(turn) <= 0
+        turn = new[:, coils] - maps[:, coils]
+        rise = rise + real_dot(gradient[:, coils], turn) + smoothness.value(turn)
+        rise = rise + part.half_norm(turn.mul_(image))
+    falls = rise <= 0
     return (
         CoilMaps(
             torch.where(falls[:, None, None, None], new, maps),

@@ -107,12 +107,13 @@ class DataConsistency:
 
     def gradient(self, coil_images: Tensor, /) -> Tensor:
         """F^H M (M F w - z)."""
-        return self.fourier.adjoint(self._residual(coil_images))
+        return self.fourier.adjoint_in_place(self._residual(coil_images))
 
     def gradient_and_value(self, coil_images: Tensor, /) -> tuple[Tensor, Tensor]:
         """The gradient, and half the squared norm of the residual."""
         residual = self._residual(coil_images)
-        return self.fourier.adjoint(residual), half_square(residual)
+        value = half_square(residual)
+        return self.fourier.adjoint_in_place(residual), value
 
     def normal(self, coil_images: Tensor, /) -> Tensor:
         """F^H M F w."""

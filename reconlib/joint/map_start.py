@@ -83,7 +83,7 @@ def _sense(model: SenseInImage, samples: Tensor) -> Tensor:
     for _ in range(SENSE_STEPS):
         pull = model.adjoint(model.forward(direction))
         length = power / (direction.conj() * pull).real.sum(dim=(1, 2, 3), keepdim=True).clamp_min(tiny)
-        # maps that do not tell folded pixels apart: it is solved in a step or two, and what is left is rounding
+        # with maps that do not tell folded pixels apart it is solved in a step or two; the rest is rounding
         length = torch.where(power > SOLVED * first, length, 0)
         image = image + length * direction
         residual = residual - length * pull

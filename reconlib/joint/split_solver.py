@@ -30,17 +30,15 @@ from torch import Tensor
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.total_variation import TotalVariation
 from reconlib.energies.view import View, draw_view
+from reconlib.joint.batch_record import BatchRecord
 from reconlib.joint.coil_newton import CoilMaps, newton_coil_step, unit_maps
 from reconlib.joint.coil_step import mean_coil_magnitude
 from reconlib.joint.data_consistency import DataTerm, normalise_coils
 from reconlib.joint.image_model import ImageModel
-from reconlib.joint.outcome import Outcome
-from reconlib.joint.result import JointProgress, JointResult, Recorder
+from reconlib.joint.result import JointProgress, JointResult
 from reconlib.joint.split_image_step import FixedMaps, QuickTerms, split_step
 from reconlib.operators.inner_product import half_square, real_dot
 
-CALM = 3
-"""Iterations in a row that must change the image by less than the tolerance."""
 MOST_DOUBLINGS = 10
 TESTED_AT_FIRST, TESTED_EVERY = 3, 8
 """Iterations in which L of the prior is tested."""
@@ -91,27 +89,22 @@ def split_solve(
     ``coil_lipschitz`` is 1 / t of the coil step, 1 where steps are whole.
     """
     n_slices, device = len(initial_image), initial_image.device
-    rows = torch.arange(n_slices, device=device)
+    record = BatchRecord.start(n_slices, device, settings.tolerance)
     prior = _Prior.of(image_model, settings)
     nothing = torch.zeros_like(initial_coils)
     coil_backprojection = -data.gradient(nothing) if n_slices else nothing  # FFTs take no empty batches
     image = previous = initial_image
-    start = CoilMaps.start(initial_coils)
-    coils = start if settings.estimate_coils else replace(start, maps=initial_coils)
-    last_maps = coils.maps
+    coils = CoilMaps.start(initial_coils)
+    if not settings.estimate_coils:
+        coils = replace(coils, maps=normalise_coils(initial_coils)[0])
+    last_maps, smoothness = coils.maps, coil_energy.value(coils.maps)
     mean, n_averaged = torch.zeros_like(image), 0
     first_averaged = settings.iterations - max(1, round(settings.averaged * settings.iterations))
-    outcomes = [Outcome.OUT_OF_ITERATIONS] * n_slices
-    n_iterations = [0] * n_slices
-    calm = torch.zeros(n_slices, dtype=torch.int64, device=device)
-    is_done = torch.zeros(n_slices, dtype=torch.bool, device=device)
     result = initial_image, initial_coils
-    recorder = Recorder(settings.iterations, n_slices)
-    iteration = 0
-    while iteration < settings.iterations and not bool(is_done.all()):
-        if out_of_time():
-            for row in torch.nonzero(~is_done).flatten().tolist():
-                outcomes[row] = Outcome.OUT_OF_TIME
+    is_late = False
+    for iteration in range(settings.iterations if n_slices else 0):
+        is_late = out_of_time()
+        if is_late:
             break
         view = draw_view(
             (initial_image.shape[-2], initial_image.shape[-1]),
@@ -122,56 +115,47 @@ def split_solve(
         )
         inertia = min(iteration / (iteration + 3), settings.largest_inertia)
         if settings.estimate_coils:
-            ahead = unit_maps(coils.maps + inertia * (coils.maps - last_maps))
+            ahead = unit_maps(torch.lerp(last_maps, coils.maps, 1 + inertia))
             last_maps, coils = coils.maps, replace(coils, maps=ahead)
-        fixed = FixedMaps.of(data, normalise_coils(coils.maps)[0], coil_backprojection)
-        point = image_model.project(image + inertia * (image - previous))
+        fixed = FixedMaps.of(data, coils.maps, coil_backprojection)
+        point = image_model.project(torch.lerp(previous, image, 1 + inertia))
         new, value = prior.step(fixed, point, view, iteration)
         change = (half_square(new - image) / half_square(new).clamp_min(1e-30)).sqrt()
         previous, image = image, new
         if settings.estimate_coils:
-            coils, data_value = newton_coil_step(data, coil_energy, coils, image, n_steps=settings.coil_steps)
+            coils, rest = newton_coil_step(data, coil_energy, coils, image, n_steps=settings.coil_steps)
         else:
-            data_value = data.gradient_and_value(fixed.directions * image)[1]
-        iteration += 1
-        if iteration > first_averaged:
+            rest = data.gradient_and_value(fixed.directions * image)[1] + smoothness
+        if iteration >= first_averaged:
             n_averaged += 1
             mean += (image - mean) / n_averaged
-        frozen = is_done[:, None, None, None]
-        result = (
-            torch.where(frozen, result[0], mean if n_averaged else image),
-            torch.where(frozen, result[1], coils.maps),
+        now = mean if n_averaged else image, coils.maps if settings.estimate_coils else initial_coils
+        if settings.tolerance > 0:  # slices that have ended keep what they had
+            ended = record.has_ended[:, None, None, None]
+            now = torch.where(ended, result[0], now[0]), torch.where(ended, result[1], now[1])
+        result = now
+        record.put(
+            energy=rest + value,
+            image_lipschitz=prior.lipschitz,
+            coil_lipschitz=1 / coils.length,
+            coil_magnitude=mean_coil_magnitude(coils.maps, image),
+            relative_change=change,
         )
-        columns = {
-            "energy": data_value + value + coil_energy.value(coils.maps),
-            "image_lipschitz": prior.lipschitz,
-            "coil_lipschitz": 1 / coils.length,
-            "coil_magnitude": mean_coil_magnitude(coils.maps, image),
-            "relative_change": change,
-        }
-        active = ~is_done
-        recorder.put(iteration - 1, rows[active], **{name: one[active] for name, one in columns.items()})
-        calm = torch.where(change < settings.tolerance, calm + 1, 0)
-        is_finite = torch.isfinite(columns["energy"]) & torch.isfinite(change)
-        for row in torch.nonzero(active).flatten().tolist():
-            n_iterations[row] = iteration
-            if not is_finite[row]:
-                outcomes[row] = Outcome.NOT_FINITE
-            elif calm[row] >= CALM:
-                outcomes[row] = Outcome.CONVERGED
-        is_done |= ~is_finite | (calm >= CALM)
         if on_iteration is not None:
             on_iteration(
                 JointProgress(
-                    iteration=iteration, iterations=settings.iterations, n_active=int((~is_done).sum())
+                    iteration=iteration + 1, iterations=settings.iterations, n_active=record.n_active
                 )
             )
+        if record.is_over():
+            break
+    outcomes, n_iterations = record.ends(out_of_time=is_late)
     return JointResult(
-        image=result[0],
+        image=result[0].clone(),
         coils=result[1],
-        outcomes=tuple(outcomes),
-        n_iterations=tuple(n_iterations),
-        trace=recorder.trace(iteration),
+        outcomes=outcomes,
+        n_iterations=n_iterations,
+        trace=record.trace(),
     )
 
 

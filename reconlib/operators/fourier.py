@@ -75,6 +75,11 @@ class SampledFourier:
         coil_images: Tensor = torch.fft.ifftn(samples * self.mask, dim=self.axes, norm="ortho")
         return coil_images
 
+    def adjoint_in_place(self, samples: Tensor, /) -> Tensor:
+        """Samples that are zero off the mask to coil images, in the same memory."""
+        torch.fft.ifftn(samples, dim=self.axes, norm="ortho", out=samples)
+        return samples
+
     def normal(self, coil_images: Tensor, /) -> Tensor:
         """F^H M F of coil images."""
         return self.normal_in_place(coil_images.clone())

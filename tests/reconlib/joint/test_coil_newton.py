@@ -105,7 +105,7 @@ def off_grid(problem: SmallProblem) -> tuple[LeastSquares, torch.Tensor]:
 
 @pytest.mark.parametrize("n_steps", [1, 3])
 @pytest.mark.parametrize("where", ["on the grid", "off the grid"])
-def test_no_step_raises_the_objective_and_its_value_is_the_data_terms(where, n_steps):
+def test_no_step_raises_the_objective_whose_value_it_returns(where, n_steps):
     problem, maps = problem_of(3)
     data, image = (problem.data, problem.image) if where == "on the grid" else off_grid(problem)
     state = CoilMaps.start(maps.to(image.dtype))
@@ -115,10 +115,8 @@ def test_no_step_raises_the_objective_and_its_value_is_the_data_terms(where, n_s
         torch.testing.assert_close(
             torch.linalg.vector_norm(state.maps, dim=1), torch.ones(2, *GRID), check_dtype=False
         )
-        torch.testing.assert_close(
-            value, data.gradient_and_value(state.maps * image)[1], rtol=2e-3, atol=1e-5
-        )
         after = objective(data, image, state.maps)
+        torch.testing.assert_close(value, after, rtol=1e-4, atol=1e-5)
         assert bool((after <= before * (1 + 1e-6)).all())
         before = after
     assert bool((before < 0.7 * start).all())
