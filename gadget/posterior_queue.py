@@ -28,6 +28,7 @@ from gadget.reconstructor import (
 )
 from gadget.streaming_scan import ScanDevice, kspace_bytes
 from gadget.wire.limits import MIB
+from reconlib.energies.replayed import release_replays
 from reconlib.joint.image_model import ImagePhase
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule
@@ -140,8 +141,9 @@ class PosteriorQueue:
         )
 
     def _after_failure(self, batch: list[FinishedSlice], error: Exception) -> list[SampledSlice]:
-        reason = failure_reason(error, "the sampling")
-        if self._reconstructor.device.type == "cuda":
+        reason, prior = failure_reason(error, "the sampling"), self._scan.prior
+        if self._reconstructor.device.type == "cuda" and prior is not None:
+            release_replays(prior.energy)
             torch.cuda.empty_cache()
         if len(batch) > 1:
             logger.warning("Sampling %d slices together failed (%s): one by one now.", len(batch), reason)

@@ -26,6 +26,7 @@ from gadget.settings import Settings
 from gadget.streaming_ladder import Rung, is_out_of_memory
 from gadget.streaming_priors import LoadedPriors
 from gadget.turns import Turns
+from reconlib.energies.replayed import release_replays
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.posterior.posterior import Posterior
@@ -227,6 +228,7 @@ class Reconstructor:
             # Only here is the memory of a failure free again: where it was caught, the error held it.
             if isinstance(found, tuple):
                 if self.device.type == "cuda":
+                    release_replays(prior.energy)
                     torch.cuda.empty_cache()
                 rungs[:0] = found
             elif isinstance(found, str):

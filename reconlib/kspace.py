@@ -39,8 +39,8 @@ class KSpace:
             )
 
     def to(self, device: torch.device | str) -> "KSpace":
-        """Return the same k-space on another device."""
-        return KSpace(samples=self.samples.to(device), mask=self.mask.to(device), noise_std=self.noise_std)
+        """Return the same k-space on another device; on a CUDA device, it may still be on its way."""
+        return replace(self, samples=_moved(self.samples, device), mask=_moved(self.mask, device))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,10 +84,26 @@ class NonuniformKSpace:
             )
 
     def to(self, device: torch.device | str) -> "NonuniformKSpace":
-        """Return the same k-space on another device."""
+        """Return the same k-space on another device; on a CUDA device, it may still be on its way."""
         return replace(
             self,
-            samples=self.samples.to(device),
-            trajectory=self.trajectory.to(device),
-            weights=self.weights.to(device),
+            samples=_moved(self.samples, device),
+            trajectory=_moved(self.trajectory, device),
+            weights=_moved(self.weights, device),
         )
+
+
+def _moved(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Return a tensor on another device, from the CPU to a CUDA device without waiting for the copy.
+
+    What is done with the result on the same stream comes after the copy. The device reads a copy in pinned
+    memory, which torch keeps as long as that takes: its caching host allocator notes the stream of each copy,
+    and hands memory out again, without pinning it anew, when that stream has come so far. Where no memory can
+    be pinned, the copy is waited for.
+    """
+    if tensor.device.type == "cpu" and torch.device(device).type == "cuda":
+        try:
+            return tensor.pin_memory().to(device, non_blocking=True)
+        except RuntimeError:
+            pass
+    return tensor.to(device)

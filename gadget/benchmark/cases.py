@@ -15,6 +15,7 @@ import torch
 from gadget.benchmark.sizes import Sizes
 from reconlib.energies.network import NetworkEnergy
 from reconlib.energies.paper import random_paper_network
+from reconlib.energies.replayed import replayed_on_cuda
 from reconlib.evaluation.grid_patterns import PATTERNS
 from reconlib.evaluation.off_grid import finer, measured_along
 from reconlib.evaluation.study import Case, FullScan
@@ -118,4 +119,4 @@ def random_paper_prior(device: torch.device) -> Prior:
         anatomy="none",
         licence="none",
     )
-    return Prior(card, NetworkEnergy(network, PAPER_TEMPERATURE), network)
+    return Prior(card, replayed_on_cuda(NetworkEnergy(network, PAPER_TEMPERATURE), network), network)

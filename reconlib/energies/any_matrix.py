@@ -25,7 +25,7 @@ with w = 0 outside the cut and w = 1 along axes that are not cut. It is zero whe
 """
 
 import math
-from functools import lru_cache
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -53,14 +53,14 @@ def outside_total_variation(image: Tensor, side: int, taper: int = TAPER) -> Ten
     n_y, n_x = image.shape[-2:]
     if n_y <= side and n_x <= side:
         return image.new_zeros(image.shape[0])
-    w_y, w_x = (_share(n, side, taper).to(image) for n in (n_y, n_x))
+    w_y, w_x = (_share_on(n, side, taper, image.dtype, image.device) for n in (n_y, n_x))
     d_y = torch.diff(image, dim=-2, append=image[..., -1:, :])
     d_x = torch.diff(image, dim=-1, append=image[..., :, -1:])
     root = torch.sqrt(d_y.square() + d_x.square() + EPSILON**2)
     return ((1 - w_y[:, None] * w_x) * (root - EPSILON)).sum(dim=(1, 2, 3))
 
 
-@lru_cache(maxsize=32)
+@cache  # for good: CUDA graphs hold its address
 def _fitting(n: int, side: int, taper: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return A (side, n)."""
     indices = torch.arange(side) - side // 2 + n // 2
@@ -80,6 +80,12 @@ def _fitting(n: int, side: int, taper: int, dtype: torch.dtype, device: torch.de
         fade = torch.cos(math.pi / 2 * outside.double() / (taper + 1)).square() * (outside <= taper)
         matrix = torch.nn.functional.one_hot(mirrored.clamp(0, n - 1), n).double() * fade[:, None]
     return matrix.to(device=device, dtype=dtype)
+
+
+@cache  # as above
+def _share_on(n: int, side: int, taper: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return w (n,) in that dtype on that device."""
+    return _share(n, side, taper).to(device=device, dtype=dtype)
 
 
 def _share(n: int, side: int, taper: int) -> Tensor:

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from reconlib.energies.protocol import Energy
 from reconlib.energies.quadratic_variation import QuadraticVariation
+from reconlib.energies.replayed import release_replays
 from reconlib.energies.view import View
 from reconlib.joint.data_consistency import normalise_coils
 from reconlib.joint.image_model import ImageModel
@@ -175,6 +176,7 @@ class PosteriorTarget:
                 self.chunk = self.chunk // 2
                 _log.warning("out of device memory: going on with %s chains at once", self.chunk)
             if image.is_cuda:
+                release_replays(self.model.energy)
                 torch.cuda.empty_cache()
 
     def noise(self, generator: torch.Generator, /) -> Tensor:

@@ -21,6 +21,7 @@ from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork
 from reconlib.energies.network import NetworkEnergy
 from reconlib.energies.orientation import OrientedEnergy
 from reconlib.energies.protocol import Energy
+from reconlib.energies.replayed import replayed_on_cuda
 from reconlib.energies.total_variation import TotalVariation
 from reconlib.priors.card import LocalArchitecture, PriorCard, TotalVariationArchitecture
 from reconlib.priors.card_file import CARD_FILE, card_text, read_card, rewrite_card, write_at_once
@@ -134,7 +135,13 @@ def verify_prior(folder: Path) -> PriorCard:
 def load_prior(folder: Path, device: torch.device) -> Prior:
     """Load a prior onto a device after checking everything that can be checked.
 
-    No memory is taken for a network before the weights are known to fit it.
+    No memory is taken for a network before the weights are known to fit it. On a CUDA device calls of the
+    energy are replayed (:mod:`reconlib.energies.replayed`).
+
+    How exact convolutions are on a GPU is left to torch: unless a program sets
+    ``torch.backends.cudnn.allow_tf32`` to False, cuDNN may round what it multiplies to the 11 bits of TF32.
+    (Matrix products are not rounded.) With that rounding done on a CPU, energies of the shipped local prior
+    changed by 3e-5 and gradients by 1 % at most, and the PSNR of a reconstruction by 0.002 dB.
     """
     card = read_card(folder)
     network = empty_network(card)
@@ -164,8 +171,8 @@ def energy_of(card: PriorCard, network: nn.Module | None) -> Energy:
     else:
         raise ValueError(f"the architecture {architecture.kind!r} needs its network.")
     if turned.rotation_degrees or turned.transpose:
-        return OrientedEnergy(energy, turned.rotation_degrees // 90, turned.transpose)
-    return energy
+        energy = OrientedEnergy(energy, turned.rotation_degrees // 90, turned.transpose)
+    return energy if network is None else replayed_on_cuda(energy, network)
 
 
 def write_prior(folder: Path, card: PriorCard, weights: dict[str, Tensor]) -> PriorCard:

@@ -27,6 +27,7 @@ from torch.nn import functional
 
 from reconlib.energies.local import LocalEnergy
 from reconlib.energies.protocol import Energy
+from reconlib.energies.replayed import plain
 
 CELL = 8
 """Side in pixels of the cells that are signal or air."""
@@ -81,10 +82,11 @@ def signal_energy(
     noise = noise_std * torch.randn((1, 1, *image.shape[-2:]), generator=generator).to(level)
     noisy = level * signal + noise
     n_signal = signal.sum(dim=(1, 2, 3)).double()
-    if not isinstance(energy, LocalEnergy):
+    local = plain(energy)
+    if not isinstance(local, LocalEnergy):
         excess = energy.value(noisy).double() - energy.value(noise).double()
         return SignalEnergy(_per_pixel(excess, n_signal), None)
-    excess_map = energy.energy_map(noisy).double() - energy.energy_map(noise).double()
+    excess_map = local.energy_map(noisy).double() - local.energy_map(noise).double()
     counts = _region_sums(signal.double(), region_side)
     sizes = _region_sums(torch.ones_like(excess_map[:1]), region_side)
     per_region = _per_pixel(_region_sums(excess_map, region_side), counts)
