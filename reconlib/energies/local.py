@@ -25,6 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from reconlib.energies.local_fast import value_and_gradient
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEnergySizes:
@@ -122,7 +124,7 @@ class LocalEnergyNetwork(nn.Module):
         for level, potentials in enumerate(maps[1:], start=1):
             n = 2**level
             total = total + (potentials / n**2).repeat_interleave(n, dim=1).repeat_interleave(n, dim=2)
-        left, right, top, bottom = self._padding(image)
+        left, right, top, bottom = self.padding(image)
         for axis, before, after in ((1, top, bottom), (2, left, right)):
             kept = total.narrow(axis, before, total.shape[axis] - before - after).clone()
             kept.select(axis, 0).add_(total.narrow(axis, 0, before).sum(axis))
@@ -130,7 +132,12 @@ class LocalEnergyNetwork(nn.Module):
             total = kept
         return total[:, None] * (self.reference_level / noise_level)[:, None, None, None]
 
-    def _padding(self, image: Tensor) -> tuple[int, int, int, int]:
+    @property
+    def typed_levels(self) -> list[_Level]:
+        """The levels, finest first, after the stem."""
+        return cast(list[_Level], list(self.levels))
+
+    def padding(self, image: Tensor) -> tuple[int, int, int, int]:
         """Zeros on the left, right, top and bottom."""
         n_y, n_x = image.shape[-2:]
         pad_y, pad_x = -n_y % self.multiple, -n_x % self.multiple
@@ -143,9 +150,9 @@ class LocalEnergyNetwork(nn.Module):
 
         The potentials lack the factor of the noise level, the gradient has it.
         """
-        embedding = self._embedding(noise_level)
+        embedding = self.embedding(noise_level)
         n_y, n_x = image.shape[-2:]
-        padding = self._padding(image)
+        padding = self.padding(image)
         factor, shift = self.modulate_stem.modulation(embedding)
         f = self.stem(functional.pad(self.sizes.input_gain * image, padding)) * factor + shift
         potentials, stem_pull = _potential(f, self.stem_log_weight, factor)
@@ -153,8 +160,7 @@ class LocalEnergyNetwork(nn.Module):
         h, slope = _silu_and_slope(f)
         stem_slope = slope * factor
         tape: list[tuple[Tensor, ...]] = []
-        levels = cast(list[_Level], list(self.levels))
-        for level in levels:
+        for level in self.typed_levels:
             factor, shift = level.modulate_down.modulation(embedding)
             u, slope = _silu_and_slope(level.down(h) * factor + shift)
             down_slope = slope * factor
@@ -170,7 +176,9 @@ class LocalEnergyNetwork(nn.Module):
         if not want_gradient:
             return maps, image.new_empty(0)
         g_h: Tensor | None = None
-        for level, (down_slope, first_slope, pull) in zip(reversed(levels), reversed(tape), strict=True):
+        for level, (down_slope, first_slope, pull) in zip(
+            reversed(self.typed_levels), reversed(tape), strict=True
+        ):
             g = functional.conv_transpose2d(pull, level.read_out.weight)
             g_h = g if g_h is None else g + g_h
             g_v = functional.conv_transpose2d(g_h, level.second.weight, padding=1)
@@ -182,7 +190,8 @@ class LocalEnergyNetwork(nn.Module):
         per_level = (self.reference_level / noise_level)[:, None, None, None]
         return maps, gradient * (self.sizes.input_gain * per_level)
 
-    def _embedding(self, noise_level: Tensor) -> Tensor:
+    def embedding(self, noise_level: Tensor) -> Tensor:
+        """Return the embedding of noise levels (slice,) or (1,)."""
         log_level = torch.log(noise_level / self.reference_level)[:, None]
         embedding: Tensor = self.embed(torch.cat([log_level, log_level.square() / 2], dim=1))
         return embedding
@@ -221,7 +230,7 @@ class LocalEnergy:
 
     def _evaluate(self, image: Tensor, *, want_gradient: bool) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
-            return self.network.value_and_gradient(image, self._level(image), want_gradient=want_gradient)
+            return value_and_gradient(self.network, image, self._level(image), want_gradient=want_gradient)
 
     def _level(self, image: Tensor) -> Tensor:
         return torch.full((1,), self.noise_level, device=image.device, dtype=image.dtype)

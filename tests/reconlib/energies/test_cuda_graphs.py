@@ -154,10 +154,19 @@ def test_a_failed_capture_leaves_nothing_behind(cuda):
 
 
 class Tf32(TorchDispatchMode):
-    """Rounds what convolutions multiply to 11 bits, as cuDNN may on a CUDA device."""
+    """Rounds what convolutions multiply to 11 bits, as cuDNN may on a CUDA device.
+
+    Products of matrices are the convolution from one channel and its adjoint, which only a CPU does so.
+    """
+
+    OF_CONVOLUTIONS = (
+        torch.ops.aten.convolution.default,
+        torch.ops.aten.mm.default,
+        torch.ops.aten.bmm.default,
+    )
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is torch.ops.aten.convolution.default:
+        if function in self.OF_CONVOLUTIONS:
             args = (*map(self.rounded, args[:2]), *args[2:])
         return function(*args, **(kwargs or {}))
 

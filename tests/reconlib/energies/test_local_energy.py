@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from reconlib.energies import local_fast
 from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
 from reconlib.energies.protocol import Energy
 
@@ -87,6 +88,20 @@ def test_an_energy_is_the_network_at_its_noise_level(network, generator):
     (expected_gradient,) = torch.autograd.grad(expected.sum(), point)
     torch.testing.assert_close(value, expected.detach(), rtol=1e-12, atol=0)
     torch.testing.assert_close(gradient, expected_gradient, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize(("grid", "padding"), [((16, 20), (0, 0, 0, 0)), ((7, 5), (1, 2, 0, 3))], ids=str)
+def test_the_stem_on_a_cpu_is_the_convolution_of_libraries(grid, padding, generator):
+    image = torch.randn(2, 1, *grid, dtype=torch.float64, generator=generator)
+    weights = torch.randn(3, 1, 5, 5, dtype=torch.float64, generator=generator)
+    bias = torch.randn(3, dtype=torch.float64, generator=generator)
+    expected = functional.conv2d(functional.pad(image, padding), weights, bias, padding=2)
+    found = local_fast._stem(image, weights, bias, padding)
+    torch.testing.assert_close(found, expected)
+    assert found.is_contiguous(memory_format=torch.channels_last)
+    torch.testing.assert_close(
+        local_fast._stem_adjoint(found, weights), functional.conv_transpose2d(expected, weights, padding=2)
+    )
 
 
 def test_the_energy_depends_on_the_noise_level(network, generator):
