@@ -18,6 +18,7 @@ differences, without cancellation. Where it would rise the maps stay, and t is a
 falls t doubles, up to 1. All of that is decided slice by slice, on the device.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -25,6 +26,7 @@ from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.joint.data_consistency import DataTerm
+from reconlib.operators.coil_threads import for_all
 from reconlib.operators.inner_product import real_dot
 from reconlib.operators.sense import real_products, root_sum_of_squares
 
@@ -63,27 +65,41 @@ def newton_coil_step(
     parts = data.parts(maps.shape[1])
     conjugate = image.conj().resolve_conj()
     gradient = torch.empty_like(maps)
-    value = torch.zeros_like(state.length)
-    for coils, part in parts:
-        pull, part_value = part.gradient_and_value(maps[:, coils] * image)
+
+    def for_parts(work: Callable[[slice, DataTerm], Tensor]) -> Tensor:
+        """Return the sum over the parts of what is (slice,) of each."""
+        return torch.stack(for_all(lambda one: work(*one), parts, maps.device)).sum(dim=0)
+
+    def linearised(coils: slice, part: DataTerm) -> Tensor:
+        pull, misfit = part.gradient_and_value(maps[:, coils] * image)
         slope = smoothness.gradient(maps[:, coils])
-        value = value + part_value + real_dot(maps[:, coils], slope) / 2
         torch.addcmul(slope, pull, conjugate, out=gradient[:, coils])
+        return misfit + real_dot(maps[:, coils], slope) / 2
+
+    value = for_parts(linearised)
     mean = (2 * data.half_norm(image) / image[0].numel()).clamp_min(SMALLEST_CURVATURE)
     inverse = 1 / (smoothness.periodic_spectrum(image.shape[-2:], maps.device) + _per_slice(mean))
 
     def hessian(step: Tensor) -> Tensor:
         product = torch.empty_like(step)
-        for coils, part in parts:
+
+        def of_part(one: tuple[slice, DataTerm]) -> None:
+            coils, part = one
             pulled = part.normal_of(step[:, coils], image).mul_(conjugate)
             torch.add(smoothness.gradient(step[:, coils]), pulled, out=product[:, coils])
+
+        for_all(of_part, parts, maps.device)
         return _tangent(maps, product)
 
     def condition(residual: Tensor) -> Tensor:
         smooth = torch.empty_like(residual)
-        for coils, _ in parts:
+
+        def of_part(one: tuple[slice, DataTerm]) -> None:
+            coils = one[0]
             torch.fft.fft2(residual[:, coils], out=smooth[:, coils])
             torch.fft.ifft2(smooth[:, coils].mul_(inverse), out=smooth[:, coils])
+
+        for_all(of_part, parts, maps.device)
         return _tangent(maps, smooth)
 
     residual = _tangent(maps, gradient.clone()).neg_()
@@ -104,11 +120,13 @@ def newton_coil_step(
         size = next_size
 
     new = unit_maps(step.mul_(_per_slice(state.length)).add_(maps))
-    rise = torch.zeros_like(value)
-    for coils, part in parts:
+
+    def rise_of(coils: slice, part: DataTerm) -> Tensor:
         turn = new[:, coils] - maps[:, coils]
-        rise = rise + real_dot(gradient[:, coils], turn) + smoothness.value(turn)
-        rise = rise + part.half_norm(turn.mul_(image))
+        linear = real_dot(gradient[:, coils], turn) + smoothness.value(turn)
+        return linear + part.half_norm(turn.mul_(image))
+
+    rise = for_parts(rise_of)
     falls = rise <= 0
     return (
         CoilMaps(

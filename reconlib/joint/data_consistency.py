@@ -19,11 +19,13 @@ Gradients follow the convention d/dRe + i d/dIm. With :math:`g_c = A^H (A e_c x 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from reconlib.operators.coil_threads import for_all, groups
 from reconlib.operators.fourier import SampledFourier
 from reconlib.operators.inner_product import half_square
 from reconlib.operators.sense import root_sum_of_squares
@@ -129,13 +131,19 @@ class DataConsistency:
 
     def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
         """Sum of conj(e_c) F^H M F e_c x over the coils, some at a time."""
-        total, measured = torch.zeros_like(image), None
-        for coils, _ in self.parts(directions.shape[1]):
-            measured = torch.mul(directions[:, coils], image, out=_room(measured, directions[:, coils]))
-            self.fourier.normal_in_place(measured)
-            for coil in range(measured.shape[1]):
-                total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil : coil + 1])
-        return total
+        device = image.device
+
+        def of_some(parts: Sequence[tuple[slice, DataConsistency]]) -> Tensor:
+            total, measured = torch.zeros_like(image), None
+            for coils, _ in parts:
+                measured = torch.mul(directions[:, coils], image, out=_room(measured, directions[:, coils]))
+                self.fourier.normal_in_place(measured)
+                for coil in range(measured.shape[1]):
+                    total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil : coil + 1])
+            return total
+
+        totals = for_all(of_some, groups(self.parts(directions.shape[1]), device), device)
+        return reduce(Tensor.add_, totals)
 
     def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "DataConsistency"]]:
         """Return data terms of as many coils as fit into a core's cache; on a GPU all at once."""
