@@ -23,7 +23,7 @@ from reconlib.joint.image_model import ImageModel, ImagePhase
 from reconlib.joint.map_start import has_own_calibration
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule, prior_weight
-from reconlib.joint.result import JointProgress, JointResult, JointTrace
+from reconlib.joint.result import JointProgress, JointResult, JointTrace, Watch, between
 from reconlib.joint.sample_trust import PILOT, is_repeated, sample_trust
 from reconlib.joint.solving import ITERATIONS, JointProblem, Solver
 from reconlib.kspace import KSpace, NonuniformKSpace
@@ -246,17 +246,20 @@ def reconstruct(
         out_of_time=out_of_time,
     )
 
-    def solve(data: DataTerm, iterations: int, watch: Callable[[Progress], None] | None) -> JointResult:
+    def solve(data: DataTerm, iterations: int, watch: Watch | None) -> JointResult:
         return problem.solve(data.scaled(factors).select(used), iterations, watch)
 
     iterations = iterations_of(settings)
-    pilot = trust = None
+    pilot, trust, n_pilot = None, None, 0
     if (
         isinstance(kspace, NonuniformKSpace)
         and isinstance(fourier, NonuniformFourier)
         and is_repeated(kspace)
     ):
-        pilot = solve(data, min(PILOT, iterations), None)
+        n_pilot = min(PILOT, iterations)
+        after = problem.n_start + iterations
+        pilot = solve(data, n_pilot, between(on_iteration, before=0, after=after))
+        n_pilot += problem.n_start
         seen = torch.zeros_like(coil_images)
         seen[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
         trust = sample_trust(kspace, fourier, seen)
@@ -265,7 +268,7 @@ def reconstruct(
     if pilot is not None and Outcome.OUT_OF_TIME in pilot.outcomes:
         result, trust = pilot, None
     else:
-        result = solve(data, iterations, on_iteration)
+        result = solve(data, iterations, between(on_iteration, before=n_pilot, after=0))
     collected = _collect(
         result,
         used,

@@ -1,6 +1,7 @@
 """What the solvers of the joint problem report: progress, trace and result."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -10,12 +11,32 @@ from reconlib.joint.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointProgress:
-    """One iteration, for callers that watch."""
+    """One iteration, for callers that watch: those of the start and of a pilot estimate count, too."""
 
     iteration: int
     iterations: int
     n_active: int
     """Slices that still iterate."""
+
+
+Watch = Callable[[JointProgress], None]
+
+
+def between(watch: Watch | None, *, before: int, after: int) -> Watch | None:
+    """Return what watches a part of the iterations, where some come before it and some after."""
+    if watch is None:
+        return None
+
+    def watch_part(progress: JointProgress) -> None:
+        watch(
+            replace(
+                progress,
+                iteration=before + progress.iteration,
+                iterations=before + progress.iterations + after,
+            )
+        )
+
+    return watch_part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

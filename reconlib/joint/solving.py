@@ -21,7 +21,7 @@ from reconlib.joint.data_consistency import DataTerm
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.ipalm import IpalmSettings, ipalm
 from reconlib.joint.outcome import Outcome
-from reconlib.joint.result import JointProgress, JointResult
+from reconlib.joint.result import JointResult, Watch, between
 from reconlib.joint.split_solver import SplitSettings, split_solve
 
 Solver = Literal["fast", "paper"]
@@ -52,19 +52,25 @@ class JointProblem:
     seed: int
     out_of_time: Callable[[], bool]
 
+    @property
+    def n_start(self) -> int:
+        """Iterations of total variation that come first."""
+        needs = self.solver == "fast" and not self.is_close
+        return START_ITERATIONS if needs and not isinstance(self.model.energy, TotalVariation) else 0
+
     def solve(
         self,
         data: DataTerm,
         iterations: int,
-        on_iteration: Callable[[JointProgress], None] | None = None,
+        on_iteration: Watch | None = None,
     ) -> JointResult:
         """Solve; an estimate that ran out of time in its start has made no iteration."""
-        if self.solver == "fast" and not self.is_close and not isinstance(self.model.energy, TotalVariation):
-            first = self._of_total_variation(data)
+        if self.n_start:
+            first = self._of_total_variation(data, between(on_iteration, before=0, after=iterations))
             if Outcome.OUT_OF_TIME in first.outcomes:
                 return replace(first, n_iterations=(0,) * len(first.n_iterations))
             closer = replace(self, image=first.image, coils=first.coils, is_close=True)
-            return closer.solve(data, iterations, on_iteration)
+            return closer.solve(data, iterations, between(on_iteration, before=self.n_start, after=0))
         common: dict[str, Any] = {
             "iterations": iterations,
             "tolerance": self.tolerance,
@@ -84,7 +90,7 @@ class JointProblem:
             return split_solve(*problem, settings=SplitSettings(**common), **start)
         return ipalm(*problem, settings=IpalmSettings(**common), **start)
 
-    def _of_total_variation(self, data: DataTerm) -> JointResult:
+    def _of_total_variation(self, data: DataTerm, on_iteration: Watch | None) -> JointResult:
         return split_solve(
             data,
             replace(self.model, energy=TotalVariation(), weight=START_WEIGHT * self.noise_level, signed=True),
@@ -96,4 +102,5 @@ class JointProblem:
             ),
             generator=torch.Generator(),
             out_of_time=self.out_of_time,
+            on_iteration=on_iteration,
         )

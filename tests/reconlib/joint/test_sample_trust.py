@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from reconlib import reconstruction
-from reconlib.joint.sample_trust import RING, is_repeated, sample_trust
+from reconlib.joint.result import JointProgress
+from reconlib.joint.sample_trust import PILOT, RING, is_repeated, sample_trust
 from reconlib.kspace import NonuniformKSpace
 from reconlib.operators.least_squares import LeastSquares
 from reconlib.operators.nonuniform import NonuniformFourier
@@ -136,7 +137,10 @@ def psnr(image: torch.Tensor, truth: torch.Tensor) -> float:
 
 def test_a_scan_that_contradicts_itself_gives_a_better_image(scan, faulty, tv, monkeypatch):
     settings = ReconstructionSettings(iterations=20)
-    found = reconstruct(faulty, prior=tv, settings=settings)
+    seen: list[JointProgress] = []
+    found = reconstruct(faulty, prior=tv, settings=settings, on_iteration=seen.append)
+    total = PILOT + 20
+    assert [(one.iteration, one.iterations) for one in seen] == [(k + 1, total) for k in range(total)]
     monkeypatch.setattr(reconstruction, "is_repeated", lambda _kspace: False)
     plain = reconstruct(faulty, prior=tv, settings=settings)
     assert found.trust is not None

@@ -14,6 +14,7 @@ from reconlib.energies.total_variation import TotalVariation
 from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import prior_weight
+from reconlib.joint.result import JointProgress
 from reconlib.joint.solving import START_ITERATIONS, START_WEIGHT, JointProblem
 from reconlib.joint.split_solver import SplitSettings, split_solve
 from reconlib.priors.library import find_prior, load_prior
@@ -93,6 +94,13 @@ def test_where_it_is_of_no_use_there_is_no_start(small, energy, changes):
 def test_maps_that_are_given_stay_in_the_start(small):
     problem = joint_problem(small, LogCosh(), coils=small.coils, estimate_coils=False)
     assert torch.equal(problem.solve(small.data, 0).coils, small.coils)
+
+
+def test_progress_counts_the_start_and_what_follows_it(small):
+    seen: list[JointProgress] = []
+    joint_problem(small, LogCosh()).solve(small.data, 4, seen.append)
+    total = START_ITERATIONS + 4
+    assert [(one.iteration, one.iterations) for one in seen] == [(k + 1, total) for k in range(total)]
 
 
 @pytest.mark.parametrize("calls", [0, 1, START_ITERATIONS - 1])
