@@ -43,7 +43,7 @@ def multi_coil_scan(
     share = max(noise, noise_factor * own)
     n_y, n_x = object_.shape[-2:]
     pixel_mm = LONGER_SIDE_MM / max(n_y, n_x)
-    seed = seed_of(object_) % 2**48
+    seed = seed_of(image.float()) % 2**48
     settings = ScanSettings(
         matrix=(n_y, n_x),
         fov_mm=(n_y * pixel_mm, n_x * pixel_mm),

@@ -35,7 +35,7 @@ def single_coil_scan(name: str, image: Tensor, *, noise_factor: float | int = 2.
     truth = cut_to_measured(image.float())
     own = own_noise_std(truth)
     std = max(noise_factor * own, LEAST_NOISE * float(truth.max()))
-    generator = torch.Generator().manual_seed(seed_of(truth))
+    generator = torch.Generator().manual_seed(seed_of(image.float()))
     noise = std * torch.complex(*torch.randn(2, *truth.shape, generator=generator))
     cut = f"cut from {image.shape[-2]} x {image.shape[-1]} to {truth.shape[-2]} x {truth.shape[-1]}, "
     kspace = fft2c(truth.to(torch.complex64))
@@ -62,5 +62,8 @@ def refuse_other_than_magnitude(name: str, image: Tensor) -> None:
 
 
 def seed_of(image: Tensor) -> int:
-    """Return a seed below 2^56 that changes with the image."""
+    """Return a seed below 2^56 that changes with the image.
+
+    Of an image as it was given: what a transform makes of it is rounded otherwise on another processor.
+    """
     return int.from_bytes(hashlib.sha256(image.numpy().tobytes()).digest()[:7], "little")

@@ -137,7 +137,7 @@ def test_where_planes_fail_all_partitions_are_labelled_and_hold_their_zero_fille
     }
     for one, reference in zip(results, plain, strict=True):
         for column in failing:
-            np.testing.assert_allclose(one.image[:, column], reference.image[:, column], rtol=1e-5)
+            np.testing.assert_allclose(one.image[:, column], reference.image[:, column], rtol=1e-4)
         assert one.image[0, 5] == 6  # the stand-in's sixth image
 
 

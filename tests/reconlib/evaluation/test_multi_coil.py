@@ -27,9 +27,9 @@ def test_the_truth_is_what_all_coils_see_without_the_noise(image):
     assert float(difference.std()) == pytest.approx(scan.noise_std, rel=0.1)
     assert scan.noise_std == pytest.approx(0.01 * float(scan.reference.max()), rel=1e-5)
     assert (scan.reference_noise_std, scan.coils) == (0.0, None)
-    # in the corner there is nothing but noise
-    corner = torch.view_as_real(images[..., :8, :8])
-    assert float(corner.std()) == pytest.approx(scan.noise_std, rel=0.1)
+    # in the corners there is hardly anything but noise
+    corners = [images[..., y, x] for y in (slice(4), slice(-4, None)) for x in (slice(4), slice(-4, None))]
+    assert float(torch.view_as_real(torch.cat(corners)).std()) == pytest.approx(scan.noise_std, rel=0.12)
 
 
 def test_the_noise_is_at_least_a_multiple_of_the_images_own(generator):
