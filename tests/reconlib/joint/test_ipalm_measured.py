@@ -9,6 +9,7 @@ import torch
 from reconlib.evaluation.metrics import psnr_after_scale_fit
 from reconlib.evaluation.sampling_patterns import random_cartesian_mask
 from reconlib.joint import ipalm
+from reconlib.joint.axis_order import exchanged_axes
 from reconlib.kspace import KSpace
 from reconlib.operators.fourier import ifft2c
 from reconlib.priors.library import find_prior, load_prior
@@ -75,7 +76,7 @@ def test_three_hundred_iterations_stay_alive_and_near_their_best(name, prior_nam
     coil_step = ipalm._coil_block
 
     def watched(data, coil_energy, state, *others):
-        quality.append(float(psnr_after_scale_fit(state.image.abs(), reference)))
+        quality.append(float(psnr_after_scale_fit(exchanged_axes(state.image.abs()), reference)))
         return coil_step(data, coil_energy, state, *others)
 
     monkeypatch.setattr(ipalm, "_coil_block", watched)
