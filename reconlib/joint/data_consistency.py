@@ -59,10 +59,6 @@ class DataTerm(Protocol):
         """The gradient, and f: float64 (slice,)."""
         ...
 
-    def normal(self, coil_images: Tensor, /) -> Tensor:
-        """A^H A w, shaped as w."""
-        ...
-
     def normal_of(self, maps: Tensor, image: Tensor, /) -> Tensor:
         """A^H A of the products of maps (slice, coil, y, x) and image (slice, 1, y, x)."""
         ...
@@ -116,10 +112,6 @@ class DataConsistency:
         residual = self._residual(coil_images)
         value = half_square(residual)
         return self.fourier.adjoint_in_place(residual), value
-
-    def normal(self, coil_images: Tensor, /) -> Tensor:
-        """F^H M F w."""
-        return self.fourier.normal(coil_images)
 
     def normal_of(self, maps: Tensor, image: Tensor, /) -> Tensor:
         """F^H M F of the products."""

@@ -80,10 +80,6 @@ class SampledFourier:
         torch.fft.ifftn(samples, dim=self.axes, norm="ortho", out=samples)
         return samples
 
-    def normal(self, coil_images: Tensor, /) -> Tensor:
-        """F^H M F of coil images."""
-        return self.normal_in_place(coil_images.clone())
-
     def normal_in_place(self, coil_images: Tensor, /) -> Tensor:
         """F^H M F of coil images, which are overwritten."""
         torch.fft.fftn(coil_images, dim=self.axes, out=coil_images)
