@@ -25,6 +25,7 @@ from gadget.evaluation_assembly import (
 from gadget.scan.header import parse_scan_header
 from gadget.scan_file import open_scan
 from gadget.settings import Settings
+from reconlib.evaluation.noise_floor import root_sum_of_squares_without_floor
 from reconlib.evaluation.off_grid import finer
 from reconlib.evaluation.study import FullScan
 from reconlib.kspace import NonuniformKSpace
@@ -208,6 +209,27 @@ def _measured_block(lines: NDArray[np.bool_]) -> slice | None:
     if n < SMALLEST_SHARE_KEPT * (above + below + 1):
         return None
     return slice(centre - n // 2, centre - n // 2 + n)
+
+
+def with_corrected_reference(scan: FullScan) -> FullScan:
+    """Return the scan with the root sum of squares of its samples less their noise floor as the reference.
+
+    By the noise level that the scan states, so before noise is added (:func:`with_added_noise`); a level that
+    is too large takes signal away. The reference's own noise stays that of the samples.
+
+    Raises
+    ------
+    ScanError
+        Not one pixel lies above the floor.
+    """
+    reference = root_sum_of_squares_without_floor(scan.coil_images(), scan.noise_std)
+    if not float(reference.max()) > 0:
+        raise ScanError(
+            f"{scan.name}: no pixel lies above the floor of its noise level {scan.noise_std:.4g}, "
+            f"{scan.noise_source}; the reference 'corrected' needs a level that fits the samples. Use the "
+            "reference 'rss'."
+        )
+    return replace(scan, reference=reference)
 
 
 def with_added_noise(scan: FullScan, share: float) -> FullScan:

@@ -11,6 +11,7 @@ from gadget.commands.evaluation_cases import (
     NOISE,
     NOISE_FACTOR,
     CaseOptions,
+    Reference,
     Study,
     about,
     parts_of,
@@ -79,10 +80,11 @@ def evaluate(
         ),
     ] = "all",
     reference: Annotated[
-        Literal["rss", "truth"],
+        Reference,
         typer.Option(
-            help="rss: of the full samples (of radial and spiral scans CG-SENSE of all readouts); truth: the "
-            "one stored with simulated scans."
+            help="rss: root sum of squares of the full samples (of radial and spiral scans CG-SENSE of all "
+            "readouts); corrected: rss less its noise floor, by the scan's noise level, of Cartesian scans "
+            "only; truth: the one stored with simulated scans."
         ),
     ] = "rss",
     coil_maps: Annotated[
@@ -182,7 +184,7 @@ def evaluate(
             runs = with_calibrated(runs, calibration)
         progress.start(len(cases) * len(runs))
         result = run_evaluation(
-            out, cases, runs, on_row=progress.row, pictures=pictures, about=about(study, cases)
+            out, cases, runs, on_row=progress.row, pictures=pictures, about=about(study, reference, cases)
         )
     typer.echo(result.psnr.markdown(DIGITS))
     typer.echo(result.means.markdown(DIGITS))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from reconlib.evaluation.study import Case, FullScan
 
 Study = Literal["parallel-imaging", "single-coil", "simulated"]
+Reference = Literal["rss", "corrected", "truth"]
 NOISE_FACTOR = 2.0
 N_IMAGES = 10
 N_COILS = 8
@@ -28,7 +29,7 @@ class CaseOptions:
     patterns: str | None = None
     slices: int | None = None
     part: "Part" = "all"
-    reference: Literal["rss", "truth"] = "rss"
+    reference: Reference = "rss"
     coil_maps: Path | None = None
     coils: int | None = None
     add_noise: float | None = None
@@ -38,7 +39,7 @@ class CaseOptions:
         """Refuse options of other studies."""
         images = self.study != "parallel-imaging"
         wrong = {
-            "--reference": images and self.reference == "truth",
+            "--reference": images and self.reference != "rss",
             "--coil-maps": images and self.coil_maps is not None,
             "--part": not images and self.part != "all",
             "--coils": self.study != "simulated" and self.coils is not None,
@@ -97,7 +98,11 @@ class CaseOptions:
         """Read a non-Cartesian scan, and leave readouts out."""
         from gadget.evaluation_shots import kept_of, read_shot_cases
 
-        wrong = {"--coil-maps": self.coil_maps is not None, "--add-noise": self.add_noise is not None}
+        wrong = {
+            "--coil-maps": self.coil_maps is not None,
+            "--add-noise": self.add_noise is not None,
+            "--reference corrected": self.reference == "corrected",
+        }
         for option in (option for option, given in wrong.items() if given):
             raise typer.BadParameter(f"{option} does not go with {path}, which is not Cartesian.")
         for name in names:
@@ -163,6 +168,8 @@ class CaseOptions:
             )
         use_truth = self.reference == "truth"
         scans = inputs.read_full_scans(path, self.settings, n_slices=self.slices, use_truth=use_truth)
+        if self.reference == "corrected":
+            scans = [inputs.with_corrected_reference(scan) for scan in scans]
         if self.add_noise is not None:
             scans = [inputs.with_added_noise(scan, self.add_noise) for scan in scans]
         if self.coil_maps is not None:
@@ -187,8 +194,14 @@ def refuse_common(cases: "list[Case]", calibration: "list[Case]") -> None:
                 )
 
 
-def about(study: Study, cases: "list[Case]") -> str:
+def about(study: Study, reference: Reference, cases: "list[Case]") -> str:
     """Say above the tables what they show."""
+    against = {
+        "rss": "the root sum of squares of all samples",
+        "corrected": "the root sum of squares (RSS) of all samples less its noise floor, sqrt(max(RSS^2 - "
+        "2 N sigma^2, 0)) with N coils and the scan's noise level sigma, before any is added",
+        "truth": "the stored truth",
+    }[reference]
     made = (
         "magnitude images that others reconstructed, cut to what was measured, and noise added. They compare "
         "methods; they do not say how good an image is on a scanner. Measures after one scale fit, against "
@@ -197,9 +210,8 @@ def about(study: Study, cases: "list[Case]") -> str:
     what = {
         "single-coil": f"Simulated scans: one coil of sensitivity 1 that is known, a real image, {made}",
         "simulated": f"Simulated scans: smooth coils that are not known, smooth and some rough phase, {made}",
-        "parallel-imaging": "Measures after one scale fit per image, against the root sum of squares of all "
-        "samples, or the stored truth. Oracle: the weight (of CG-SENSE the number of iterations) was chosen "
-        "with the reference in hand.",
+        "parallel-imaging": f"Measures after one scale fit per image, against {against}. Oracle: the weight "
+        "(of CG-SENSE the number of iterations) was chosen with the reference in hand.",
     }[study]
     if study != "single-coil":
         what += (
@@ -210,10 +222,8 @@ def about(study: Study, cases: "list[Case]") -> str:
     if any(case.pattern.startswith("true-") for case in cases):
         what += " true-: samples off the grid, of coil images on twice as many pixels along each axis."
     if any(case.pattern.startswith("every-") for case in cases):
-        what += (
-            " every-K: one readout in K of a radial or spiral scan, against CG-SENSE of all of them unless a "
-            "truth is stored."
-        )
+        whole = "the stored truth" if reference == "truth" else "CG-SENSE of all of them"
+        what += f" every-K: one readout in K of a radial or spiral scan, against {whole}."
     lines = (f"* {case.scan.name}: noise level {case.scan.noise_source}" for case in cases)
     return what + "\n\n" + "\n".join(dict.fromkeys(lines))
 

@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+from gadget.commands.evaluation_cases import CaseOptions
 from gadget.evaluation_methods import chosen_time_limit
 from gadget.scan_writer import write_scan
 from gadget.settings import load_settings
@@ -65,15 +66,26 @@ def rows_of(folder):
         ]
 
 
-def numpy_psnr_of_zero_filling(kspace, mask):
+def coil_images(kspace):
+    """Images (coil, y, x), shifted by half the field of view: alike for sums over pixels."""
+    return np.fft.ifft2(np.fft.ifftshift(kspace, axes=(-2, -1)), norm="ortho")
+
+
+def root_sum_of_squares(kspace):
+    return np.sqrt((np.abs(coil_images(kspace)) ** 2).sum(axis=0))
+
+
+def noise_in_corners(kspace):
+    """Standard deviation per real component in four corners of 12 x 12 pixels."""
+    images = np.fft.fftshift(coil_images(kspace), axes=(-2, -1))
+    corners = np.roll(images, (12, 12), axis=(-2, -1))[:, :24, :24]
+    return np.stack([corners.real, corners.imag]).std()
+
+
+def numpy_psnr_of_zero_filling(kspace, mask, floor=0.0):
     """PSNR after one scale fit, by numpy alone."""
-
-    def root_sum_of_squares(samples):
-        axes = (-2, -1)
-        shifted = np.fft.ifftshift(samples, axes=axes)
-        return np.sqrt((np.abs(np.fft.ifft2(shifted, norm="ortho")) ** 2).sum(axis=0))
-
-    image, reference = root_sum_of_squares(kspace * mask), root_sum_of_squares(kspace)
+    image = root_sum_of_squares(kspace * mask)
+    reference = np.sqrt(np.maximum(root_sum_of_squares(kspace) ** 2 - floor, 0))
     image = image * (image * reference).sum() / (image**2).sum()
     return 20 * math.log10(reference.max() / np.sqrt(((image - reference) ** 2).mean()))
 
@@ -138,8 +150,53 @@ def test_a_recorded_scan_is_prewhitened_and_compared_with_its_truth_on_request(r
     assert run(*arguments, "--out", tmp_path / "truth", "--reference", "truth", "--no-pictures")[0] == 0
     by_samples, by_truth = (float(rows_of(tmp_path / name)[0]["PSNR"]) for name in ("rss", "truth"))
     assert by_samples != by_truth
+    abouts = [(tmp_path / name / "table.md").read_text() for name in ("rss", "truth")]
+    assert "against the root sum of squares of all samples. " in abouts[0]
+    assert "against the stored truth. " in abouts[1]
     panels = sorted(path.name for path in (tmp_path / "rss").glob("*.png"))
     assert panels == ["recorded_radial-45.png", "recorded_radial-45_mask.png"]
+
+
+def test_the_corrected_reference_lacks_the_noise_floor_and_shares_no_row_with_rss(run, scans, tmp_path):
+    arguments = (
+        scans / "first.npy",
+        "--methods",
+        "zero-filled",
+        "--patterns",
+        "cartesian-4",
+        "--no-pictures",
+    )
+    kspace, mask = np.load(scans / "first.npy"), cartesian_mask(48, 0.08)[:, None]
+    floors = {"rss": 0.0, "corrected": 2 * 3 * noise_in_corners(kspace) ** 2}
+    expected = {name: numpy_psnr_of_zero_filling(kspace, mask, floor) for name, floor in floors.items()}
+    assert abs(expected["corrected"] - expected["rss"]) > 0.01
+    n_kept = []
+    for name in ("rss", "corrected", "rss"):
+        code, _, err = run(*arguments, "--out", tmp_path, "--reference", name)
+        assert code == 0, err
+        (row,) = rows_of(tmp_path)
+        assert float(row["PSNR"]) == pytest.approx(expected[name], abs=1e-3)
+        n_kept.append(len((tmp_path / "rows.jsonl").read_text().splitlines()))
+        about = (tmp_path / "table.md").read_text()
+        assert ("less its noise floor, sqrt(max(RSS^2 - 2 N sigma^2, 0))" in about) == (name == "corrected")
+    assert n_kept == [1, 2, 2]
+
+
+def test_noise_that_is_added_does_not_reach_the_corrected_reference(scans):
+    options = CaseOptions(
+        study="parallel-imaging",
+        settings=load_settings(),
+        patterns="cartesian-4",
+        reference="corrected",
+        add_noise=0.1,
+    )
+    (case,) = options.cases_of([scans / "first.npy"])
+    kspace = np.load(scans / "first.npy")
+    square = root_sum_of_squares(kspace) ** 2 - 2 * 3 * noise_in_corners(kspace) ** 2
+    expected = np.fft.fftshift(np.sqrt(np.maximum(square, 0)))
+    assert np.allclose(case.reference[0, 0].numpy(), expected, atol=1e-3 * expected.max())
+    assert case.scan.reference_noise_std == pytest.approx(noise_in_corners(kspace), rel=1e-4)
+    assert case.scan.noise_std == pytest.approx(0.1 * expected.max(), rel=1e-4)
 
 
 def test_the_single_coil_study_says_what_it_is(run, images, tmp_path):
@@ -298,6 +355,7 @@ def test_a_broken_prior_is_told_in_a_line(run, scans, tmp_path):
         (("--methods", "magic"), "there is no method 'magic'"),
         (("--set", "solver.iterations=0"), "iterations"),
         (("--study", "single-coil", "--reference", "truth"), "--reference does not go with --study single"),
+        (("--study", "simulated", "--reference", "corrected"), "--reference does not go with --study simul"),
         (
             ("--study", "single-coil", "--add-noise", "0.1"),
             "--add-noise does not go with --study single",

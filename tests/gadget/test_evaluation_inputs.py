@@ -1,5 +1,7 @@
 """Fully sampled scans from files: images equal numpy's, and what is not fully sampled is refused."""
 
+from dataclasses import replace
+
 import h5py
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from gadget.evaluation_inputs import (
     with_added_noise,
     with_coil_maps,
     with_coil_of_one,
+    with_corrected_reference,
     with_names_of_their_own,
 )
 from gadget.scan_writer import oversample_readout, write_scan
@@ -258,3 +261,36 @@ def test_a_truth_has_no_noise_of_its_own(tmp_path):
     write_scan(path, simulate_head_scan(ScanSettings(matrix=MATRIX, n_coils=2, pattern="full")))
     assert read_full_scans(path, SETTINGS)[0].reference_noise_std > 0
     assert read_full_scans(path, SETTINGS, use_truth=True)[0].reference_noise_std == 0
+
+
+def test_the_corrected_reference_lacks_the_floor_of_the_noise_that_the_scan_states(tmp_path, kspace):
+    scans = [
+        *read_full_scans(saved(tmp_path, kspace), SETTINGS),
+        *read_full_scans(save_fastmri(tmp_path / "knee.h5", kspace), SETTINGS),
+        *read_full_scans(make_scan(tmp_path / "recorded.h5", n_slices=2), SETTINGS),
+    ]
+    assert len(scans) == 6
+    for scan, std in zip(scans, [NOISE] * 4 + [1.0] * 2, strict=True):  # recorded: prewhitened
+        corrected = with_corrected_reference(scan)
+        floor = 2 * 3 * scan.noise_std**2
+        expected = np.sqrt(np.maximum(rss_of(scan) ** 2 - floor, 0))
+        assert corrected.reference.dtype == torch.float32
+        assert np.allclose(corrected.reference[0, 0].numpy(), expected, atol=1e-3 * expected.max())
+        assert floor == pytest.approx(6 * std**2, rel=0.12)
+        assert torch.equal(corrected.samples, scan.samples)
+        assert (corrected.noise_std, corrected.reference_noise_std) == (scan.noise_std, scan.noise_std)
+
+
+def test_the_corrected_reference_is_that_of_before_noise_is_added(tmp_path, kspace):
+    scan = with_corrected_reference(read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0])
+    louder = with_added_noise(scan, 0.02)
+    assert torch.equal(louder.reference, scan.reference)
+    assert louder.reference_noise_std == scan.noise_std < louder.noise_std
+
+
+def test_a_noise_level_above_all_samples_leaves_no_corrected_reference(tmp_path, kspace):
+    scan = read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0]
+    with pytest.raises(
+        ScanError, match="scan: no pixel lies above the floor of its noise level 1000, from the"
+    ):
+        with_corrected_reference(replace(scan, noise_std=1000.0))

@@ -11,6 +11,7 @@ import torch
 from simulated_scans import make_scan, settings
 from trajectory_protocol import readouts, recorded
 
+from gadget.commands.evaluation_cases import about
 from gadget.errors import ScanError
 from gadget.evaluation_shots import every_nth, kept_of, read_shot_cases, reference_noise
 from gadget.trajectory_scan_writer import readouts_of, write_trajectory_scan
@@ -112,9 +113,11 @@ def test_a_case_has_every_third_spoke_and_the_reference_is_cg_sense_of_all(files
 
 
 def test_the_truth_is_the_reference_on_request(files, radial):
-    ((scan, _),) = read_shot_cases(files / "radial.h5", PLAIN, ["every-3"], n_slices=1, use_truth=True)
+    ((scan, cases),) = read_shot_cases(files / "radial.h5", PLAIN, ["every-3"], n_slices=1, use_truth=True)
     assert np.array_equal(scan.reference[0, 0].numpy(), radial.truth[0, 0].abs().numpy())
     assert scan.reference_noise_std == 0
+    said = about("parallel-imaging", "truth", cases)
+    assert "one readout in K of a radial or spiral scan, against the stored truth." in said
 
 
 def test_the_noise_of_the_reference_is_that_of_many_draws(generator):
@@ -192,6 +195,7 @@ def test_evaluate_takes_true_radial_and_spiral_samples_of_cartesian_scans(run, f
             "the pattern radial-45 is for Cartesian scans; choose every-K",
         ),
         ("bare.h5", ("--add-noise", "0.1"), "--add-noise does not go with"),
+        ("bare.h5", ("--reference", "corrected"), "--reference corrected does not go with"),
         ("cartesian.h5", ("--patterns", "every-3"), "the pattern every-3 is for radial and spiral scans"),
         ("cartesian.h5", ("--patterns", "every-1"), "there is no pattern 'every-1'"),
     ],
