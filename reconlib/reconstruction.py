@@ -23,9 +23,9 @@ from reconlib.joint.image_model import ImageModel, ImagePhase
 from reconlib.joint.map_start import has_own_calibration
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule, prior_weight
-from reconlib.joint.result import JointProgress, JointResult, JointTrace, Watch, between
-from reconlib.joint.sample_trust import PILOT, is_repeated, sample_trust
-from reconlib.joint.solving import ITERATIONS, JointProblem, Solver
+from reconlib.joint.result import JointProgress, JointResult, JointTrace, between
+from reconlib.joint.sample_trust import is_repeated, sample_trust
+from reconlib.joint.solving import ITERATIONS, START_ITERATIONS, JointProblem, Solver
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier, ifft2c
 from reconlib.operators.least_squares import LeastSquares
@@ -246,29 +246,27 @@ def reconstruct(
         out_of_time=out_of_time,
     )
 
-    def solve(data: DataTerm, iterations: int, watch: Watch | None) -> JointResult:
-        return problem.solve(data.scaled(factors).select(used), iterations, watch)
-
     iterations = iterations_of(settings)
-    pilot, trust, n_pilot = None, None, 0
+    own, trust, n_pilot, result = data.scaled(factors).select(used), None, 0, None
     if (
         isinstance(kspace, NonuniformKSpace)
         and isinstance(fourier, NonuniformFourier)
         and is_repeated(kspace)
     ):
-        n_pilot = min(PILOT, iterations)
-        after = problem.n_start + iterations
-        pilot = solve(data, n_pilot, between(on_iteration, before=0, after=after))
-        n_pilot += problem.n_start
-        seen = torch.zeros_like(coil_images)
-        seen[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
-        trust = sample_trust(kspace, fourier, seen)
+        pilot = problem.start(own, between(on_iteration, before=0, after=problem.n_start + iterations))
+        n_pilot = START_ITERATIONS
+        if Outcome.OUT_OF_TIME in pilot.outcomes:
+            result = pilot
+        else:
+            seen = torch.zeros_like(coil_images)
+            seen[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
+            trust = sample_trust(kspace, fourier, seen)
         if trust is not None:
-            data = LeastSquares.of(fourier, kspace.samples, trust)
-    if pilot is not None and Outcome.OUT_OF_TIME in pilot.outcomes:
-        result, trust = pilot, None
-    else:
-        result = solve(data, iterations, between(on_iteration, before=n_pilot, after=0))
+            own = LeastSquares.of(fourier, kspace.samples, trust).scaled(factors).select(used)
+        elif problem.n_start:
+            problem = problem.started(pilot)
+    if result is None:
+        result = problem.solve(own, iterations, between(on_iteration, before=n_pilot, after=0))
     collected = _collect(
         result,
         used,

@@ -7,7 +7,8 @@ phases that differ between readouts make those samples contradict each other by 
 noise. No image explains them, and by their number they outweigh the rest of k-space: what is left over shows
 as lines and shading.
 
-So a short first estimate (:data:`PILOT` iterations) tells how far samples are off, and they get a trust p
+So a first estimate, a few iterations of total variation (:mod:`~reconlib.joint.solving`), tells how far
+samples are off, and they get a trust p
 
 .. math::
     v_j = \Big\langle \frac{|A (e x) - z|^2}{2 \sigma^2} \Big\rangle, \qquad
@@ -26,8 +27,6 @@ from torch import Tensor
 from reconlib.kspace import NonuniformKSpace
 from reconlib.operators.nonuniform import NonuniformFourier
 
-PILOT = 10
-"""Iterations of the first estimate."""
 RING = 64
 """Samples whose misfit is averaged."""
 TOLERATED = 2.0

@@ -58,6 +58,10 @@ class JointProblem:
         needs = self.solver == "fast" and not self.is_close
         return START_ITERATIONS if needs and not isinstance(self.model.energy, TotalVariation) else 0
 
+    def started(self, first: JointResult) -> "JointProblem":
+        """Return the problem with its start solved."""
+        return replace(self, image=first.image, coils=first.coils, is_close=True)
+
     def solve(
         self,
         data: DataTerm,
@@ -66,11 +70,11 @@ class JointProblem:
     ) -> JointResult:
         """Solve; an estimate that ran out of time in its start has made no iteration."""
         if self.n_start:
-            first = self._of_total_variation(data, between(on_iteration, before=0, after=iterations))
+            first = self.start(data, between(on_iteration, before=0, after=iterations))
             if Outcome.OUT_OF_TIME in first.outcomes:
-                return replace(first, n_iterations=(0,) * len(first.n_iterations))
-            closer = replace(self, image=first.image, coils=first.coils, is_close=True)
-            return closer.solve(data, iterations, between(on_iteration, before=self.n_start, after=0))
+                return first
+            watch = between(on_iteration, before=self.n_start, after=0)
+            return self.started(first).solve(data, iterations, watch)
         common: dict[str, Any] = {
             "iterations": iterations,
             "tolerance": self.tolerance,
@@ -90,8 +94,9 @@ class JointProblem:
             return split_solve(*problem, settings=SplitSettings(**common), **start)
         return ipalm(*problem, settings=IpalmSettings(**common), **start)
 
-    def _of_total_variation(self, data: DataTerm, on_iteration: Watch | None) -> JointResult:
-        return split_solve(
+    def start(self, data: DataTerm, on_iteration: Watch | None = None) -> JointResult:
+        """Return the estimate after :data:`START_ITERATIONS` of total variation, which count as none."""
+        first = split_solve(
             data,
             replace(self.model, energy=TotalVariation(), weight=START_WEIGHT * self.noise_level, signed=True),
             self.smoothness,
@@ -104,3 +109,4 @@ class JointProblem:
             out_of_time=self.out_of_time,
             on_iteration=on_iteration,
         )
+        return replace(first, n_iterations=(0,) * len(first.n_iterations))

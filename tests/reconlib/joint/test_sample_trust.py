@@ -10,7 +10,8 @@ import torch
 
 from reconlib import reconstruction
 from reconlib.joint.result import JointProgress
-from reconlib.joint.sample_trust import PILOT, RING, is_repeated, sample_trust
+from reconlib.joint.sample_trust import RING, is_repeated, sample_trust
+from reconlib.joint.solving import START_ITERATIONS
 from reconlib.kspace import NonuniformKSpace
 from reconlib.operators.least_squares import LeastSquares
 from reconlib.operators.nonuniform import NonuniformFourier
@@ -139,7 +140,7 @@ def test_a_scan_that_contradicts_itself_gives_a_better_image(scan, faulty, tv, m
     settings = ReconstructionSettings(iterations=20)
     seen: list[JointProgress] = []
     found = reconstruct(faulty, prior=tv, settings=settings, on_iteration=seen.append)
-    total = PILOT + 20
+    total = START_ITERATIONS + 20
     assert [(one.iteration, one.iterations) for one in seen] == [(k + 1, total) for k in range(total)]
     monkeypatch.setattr(reconstruction, "is_repeated", lambda _kspace: False)
     plain = reconstruct(faulty, prior=tv, settings=settings)
