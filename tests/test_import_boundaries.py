@@ -45,6 +45,7 @@ def within(name: str, packages: tuple[str, ...]) -> bool:
 def test_the_packages_are_found():
     assert len(modules_of("reconlib")) > 10
     assert len(modules_of("gadget.wire")) > 3
+    assert len(modules_of("gadget.scan")) > 3
 
 
 def test_reconlib_knows_no_stream_no_file_format_and_no_command_line():

@@ -18,3 +18,47 @@ def small_disk(tmp_path):
     yield folder
     # -l: also where a failed test left a file open
     subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.fixture
+def start_server():
+    """Return a function that starts a server, which is closed in the end."""
+    from running_server import running_servers  # not with every test of the wire
+
+    with running_servers() as start:
+        yield start
+
+
+@pytest.fixture
+def scan(tmp_path):
+    """Return the file of a small scan of two slices."""
+    from simulated_scans import make_scan
+
+    return make_scan(tmp_path / "scan.h5", n_slices=2)
+
+
+@pytest.fixture
+def joint(monkeypatch):
+    """Put a stand-in in the place of the joint reconstruction; return a function that prepares it."""
+    from simulated_scans import StandIn
+
+    return _put_in_place("joint", StandIn, monkeypatch)
+
+
+@pytest.fixture
+def sampling(monkeypatch):
+    """Put a script in the place of the sampling; return a function that prepares it."""
+    from scripted_sampling import ScriptedSampling
+
+    return _put_in_place("sampling", ScriptedSampling, monkeypatch)
+
+
+def _put_in_place(part, stand_in, monkeypatch):
+    from gadget.reconstructor import Reconstructor
+
+    def prepare(**how):
+        made = stand_in(**how)
+        monkeypatch.setitem(Reconstructor.__init__.__kwdefaults__, part, made)
+        return made
+
+    return prepare

@@ -5,7 +5,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-from scripted_peer import CLOSE, CLOSE_BYTES, NAMED_CONFIG, SCAN_HEADER, ScriptedPeer, readout
+from scripted_peer import (
+    ACQUISITION,
+    CLOSE,
+    CLOSE_BYTES,
+    GADGETRON_CONFIG,
+    NAMED_CONFIG,
+    SCAN_HEADER,
+    ScriptedPeer,
+    readout,
+)
 
 from gadget.answering import Handler, Peer
 from gadget.connection_options import ConnectionOptions
@@ -13,6 +22,9 @@ from gadget.server import Server
 from gadget.wire.messages import Acquisition, Image, Message, Waveform
 
 SCAN = NAMED_CONFIG + SCAN_HEADER + b"".join(readout(counter=k) for k in range(5)) + CLOSE_BYTES
+ECHO = [(ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
+"""What a peer takes for it from a server that echoes."""
+GADGETRON_SCAN = GADGETRON_CONFIG + SCAN_HEADER + readout() + CLOSE_BYTES
 QUICK = ConnectionOptions(grace_s=0.5, linger_s=0.5)
 
 

@@ -1,12 +1,16 @@
 """A sampling of the posterior that only does what a test tells it to, and keeps what happened."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from simulated_scans import StandIn, reconstructor, settings
 
+from gadget.pipeline import reconstruct_stream
+from gadget.settings import Settings
+from gadget.wire.messages import Image, Message
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
 from reconlib.posterior.outcome import PosteriorOutcome
@@ -96,3 +100,34 @@ def ramp(result: Any) -> None:
     """Let a stand-in's image rise along y, with a phase, so that places and phases matter."""
     n_y = result.image.shape[2]
     result.image *= torch.linspace(0.5, 1.0, n_y)[:, None] * complex(0.6, 0.8)
+
+
+def sampling_stream(
+    messages: Iterable[Message],
+    script: ScriptedSampling | None = None,
+    joint: StandIn | None = None,
+    chosen: Settings | None = None,
+    clock: Callable[[], float] | None = None,
+    **others: Any,
+) -> Iterator[Message]:
+    """Return the answers to a stream one by one, with stand-ins for joint reconstruction and sampling."""
+    made = reconstructor(
+        joint or StandIn(), sampling=script or ScriptedSampling(), **({"clock": clock} if clock else {})
+    )
+    return reconstruct_stream(
+        messages, chosen or settings(posterior__enabled=True), reconstructor=made, **others
+    )
+
+
+def run_sampling(*arguments: Any, **others: Any) -> list[Message]:
+    """Return all answers of such a stream."""
+    return list(sampling_stream(*arguments, **others))
+
+
+def kinds(answers: Iterable[Message]) -> list[tuple[int, int]]:
+    """Return series and image index of the images, in the order in which they left."""
+    return [
+        (int(one.header["image_series_index"]), int(one.header["image_index"]))
+        for one in answers
+        if isinstance(one, Image)
+    ]

@@ -7,20 +7,26 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ismrmrd
 import torch
 
+from gadget.pipeline import reconstruct_stream
 from gadget.reconstructor import Reconstructor
 from gadget.scan_file import read_scan
 from gadget.scan_writer import write_scan
 from gadget.scan_writer_header import ScanFileSettings
 from gadget.settings import Settings, load_settings
-from gadget.wire.messages import Message
+from gadget.wire.messages import ConfigText, Image, Message
 from reconlib.joint.outcome import Outcome
 from reconlib.kspace import KSpace
 from reconlib.simulation.scan import SimulatedScan, simulate_head_scan
 from reconlib.simulation.scan_settings import ScanSettings
 
 TOTAL_VARIATION = load_settings(None, [("prior", "tv"), ("device", "cpu"), ("posterior.enabled", False)])
+QUICK = ("--no-posterior", "--prior", "tv", "--set", "solver.iterations=2", "--device", "cpu")
+"""The same as options of a command, with two iterations."""
+GADGETRON = ConfigText("<configuration/>")
+"""How Gadgetron begins."""
 MATRIX = (26, 20)
 N_ITERATIONS = 7
 
@@ -116,3 +122,16 @@ def settings(**changes: Any) -> Settings:
             *((key.replace("__", "."), value) for key, value in changes.items()),
         ],
     )
+
+
+def run_stream(
+    messages: Iterable[Message], joint: StandIn | None = None, chosen: Settings | None = None, **others: Any
+) -> list[Message]:
+    """Return all answers to a stream, with a stand-in for the joint reconstruction."""
+    made = reconstructor(StandIn() if joint is None else joint)
+    return list(reconstruct_stream(messages, chosen or settings(), reconstructor=made, **others))
+
+
+def meta_of(image: Image) -> ismrmrd.Meta:
+    """Read an image's meta as a client does."""
+    return ismrmrd.Meta.deserialize(image.meta.partition("\0")[0])

@@ -77,7 +77,7 @@ def test_what_is_copied_is_there_and_not_ignored():
 def test_packages_are_those_of_the_tested_versions():
     for stage in ("cpu", "cuda"):
         commands = the("RUN", stage)
-        assert commands.count("pip install") == commands.count("--constraint /tmp/constraints.txt")
+        assert commands.count("pip install") == commands.count("--constraint /tmp/constraints.txt") > 0
     assert "[cuda]" in the("RUN", "cuda")
 
 

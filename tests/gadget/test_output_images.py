@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from matplotlib import image as pictures
-from simulated_scans import StandIn, make_scan, reconstructor, scan_messages, settings
+from simulated_scans import StandIn, make_scan, meta_of, reconstructor, scan_messages, settings
 from test_series import context
 
 from gadget.assembly_settings import assembly_settings
@@ -45,10 +45,6 @@ def images_of(messages, chosen, joint=None, summary=None):
     joint = StandIn(misbehave=steep) if joint is None else joint
     stream = reconstruct_stream(messages, chosen, reconstructor=reconstructor(joint), summary=summary)
     return [reply for reply in stream if isinstance(reply, Image)]
-
-
-def meta_of(image):
-    return ismrmrd.Meta.deserialize(image.meta)
 
 
 def test_each_kind_has_its_series_type_and_description(tmp_path):

@@ -8,28 +8,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import scripted_peer as script
-from running_server import SCAN, RunningServer, echo, running_servers, soon
+from running_server import ECHO, SCAN, echo, soon
 from scripted_peer import CLOSE, CLOSE_BYTES, NAMED_CONFIG, SCAN_HEADER, readout
 
 from gadget.answering import Peer
 from gadget.wire.messages import Message
 
-ECHO = [(script.ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
 KEEP_ALIVE, KEEP_ALIVE_IDLE_S = 2, 30.0
 
 
-@pytest.fixture
-def run() -> Iterator[Callable[..., RunningServer]]:
-    with running_servers() as start:
-        yield start
-
-
-def test_a_peer_that_ends_its_direction_behind_its_close_gets_all_answers(run, caplog):
+def test_a_peer_that_ends_its_direction_behind_its_close_gets_all_answers(start_server, caplog):
     asked: list[bool] = []
 
     def late(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
@@ -39,7 +32,7 @@ def test_a_peer_that_ends_its_direction_behind_its_close_gets_all_answers(run, c
             asked.append(peer.cancelled())
             yield answer
 
-    running = run(late)
+    running = start_server(late)
     with running.dial() as peer:
         peer.send(SCAN)
         peer.sock.shutdown(socket.SHUT_WR)
@@ -49,16 +42,16 @@ def test_a_peer_that_ends_its_direction_behind_its_close_gets_all_answers(run, c
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_a_probe_that_ends_its_direction_is_normal(run, caplog):
-    with run(echo).dial() as peer:
+def test_a_probe_that_ends_its_direction_is_normal(start_server, caplog):
+    with start_server(echo).dial() as peer:
         peer.send(NAMED_CONFIG, CLOSE_BYTES)
         peer.sock.shutdown(socket.SHUT_WR)
         assert peer.take_all() == [(CLOSE, b"")]
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def test_the_end_of_its_direction_before_close_is_that_of_a_peer_that_vanished(run, caplog):
-    running = run(echo)
+def test_the_end_of_its_direction_before_close_is_that_of_a_peer_that_vanished(start_server, caplog):
+    running = start_server(echo)
     with running.dial() as peer:
         peer.send(SCAN[:-2])
         peer.sock.shutdown(socket.SHUT_WR)
@@ -67,7 +60,7 @@ def test_the_end_of_its_direction_before_close_is_that_of_a_peer_that_vanished(r
     assert "failed: The connection ended without CLOSE" in caplog.text
 
 
-def test_a_peer_that_vanishes_behind_its_close_is_found_out_by_the_first_answers(run, caplog):
+def test_a_peer_that_vanishes_behind_its_close_is_found_out_by_the_first_answers(start_server, caplog):
     """Until then it looks like one that only ended its direction."""
     gone, stopped = threading.Event(), threading.Event()
 
@@ -80,7 +73,7 @@ def test_a_peer_that_vanishes_behind_its_close_is_found_out_by_the_first_answers
         stopped.set()
         yield answers[1]
 
-    running = run(one_by_one)
+    running = start_server(one_by_one)
     peer = running.dial()
     peer.send(SCAN)
     peer.vanish()
@@ -90,7 +83,7 @@ def test_a_peer_that_vanishes_behind_its_close_is_found_out_by_the_first_answers
     assert "failed: The peer closed the connection before it had our CLOSE" in caplog.text
 
 
-def test_stopping_tells_a_peer_that_has_ended_its_direction(run):
+def test_stopping_tells_a_peer_that_has_ended_its_direction(start_server):
     started = threading.Event()
 
     def compute(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
@@ -100,7 +93,7 @@ def test_stopping_tells_a_peer_that_has_ended_its_direction(run):
             time.sleep(0.01)
         yield from ()
 
-    running = run(compute)
+    running = start_server(compute)
     with running.dial() as peer:
         peer.send(SCAN)
         peer.sock.shutdown(socket.SHUT_WR)
@@ -113,11 +106,11 @@ def test_stopping_tells_a_peer_that_has_ended_its_direction(run):
     assert not running.thread.is_alive()
 
 
-def test_the_kernel_asks_a_silent_peer_whether_it_is_there(run):
+def test_the_kernel_asks_a_silent_peer_whether_it_is_there(start_server):
     """The timer of keep-alive runs on the accepted socket, and asks within half a minute."""
     if not sys.platform.startswith("linux"):
         pytest.skip("the kernel's table of connections is Linux's")
-    running = run(echo)
+    running = start_server(echo)
     with running.dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
         assert peer.take_message() == ECHO[0]

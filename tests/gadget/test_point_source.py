@@ -101,7 +101,9 @@ def test_the_pixel_of_a_point_lies_where_the_point_lies_in_the_patient(case):
 def test_header_values_come_from_the_readout_through_the_centre_of_kspace():
     case = CASES["both, odd"]
     row = case[0][1] // 2
-    for number, image in enumerate(images_of(point_scan(case)), start=1):
+    images = images_of(point_scan(case))
+    assert len(images) == 3
+    for number, image in enumerate(images, start=1):
         header = image.header
         assert header["image_index"] == number
         np.testing.assert_allclose(header["position"], POSITION + (number - 1) * 4 * SLICE, rtol=1e-6)

@@ -1,55 +1,22 @@
-"""Uncertainty series in the stream, with a scripted sampling: order, pauses, limits, failures, labels."""
+"""Uncertainty series in the stream, with a scripted sampling: order, pauses, contents, limits, ends."""
 
 import logging
 import threading
 from dataclasses import replace
 
-import ismrmrd
 import numpy as np
 import pytest
 import torch
-from scripted_sampling import ScriptedSampling, ramp
-from simulated_scans import MATRIX, StandIn, reconstructor, scan_messages, settings
+from scripted_sampling import ScriptedSampling, kinds, ramp, run_sampling, sampling_stream
+from simulated_scans import MATRIX, StandIn, meta_of, scan_messages, settings
 
 import gadget.posterior_queue
-import gadget.reconstructor
 from gadget.errors import PeerProtocolError
 from gadget.image_labels import StreamSummary
 from gadget.pipeline import reconstruct_stream
 from gadget.settings import with_overrides
-from gadget.wire.messages import Acquisition, ConfigText, Image, Text
+from gadget.wire.messages import Acquisition
 from reconlib.joint.outcome import Outcome
-from reconlib.posterior.outcome import PosteriorOutcome
-from reconlib.priors.typicality import Typicality
-
-GADGETRON = ConfigText("<configuration/>")
-
-
-def stream(messages, script=None, joint=None, chosen=None, clock=None, **others):
-    """Return the answers as an iterator."""
-    made = reconstructor(
-        joint or StandIn(), sampling=script or ScriptedSampling(), **({"clock": clock} if clock else {})
-    )
-    return reconstruct_stream(
-        messages, chosen or settings(posterior__enabled=True), reconstructor=made, **others
-    )
-
-
-def run(*arguments, **others):
-    return list(stream(*arguments, **others))
-
-
-def kinds(answers) -> list[tuple[int, int]]:
-    """Return series and image index of the images, in the order in which they left."""
-    return [
-        (int(one.header["image_series_index"]), int(one.header["image_index"]))
-        for one in answers
-        if isinstance(one, Image)
-    ]
-
-
-def meta_of(image: Image) -> ismrmrd.Meta:
-    return ismrmrd.Meta.deserialize(image.meta.partition("\0")[0])
 
 
 class Source:
@@ -90,7 +57,7 @@ def end_of_slice(messages, slice_: int) -> int:
 
 
 def test_each_slice_gives_three_series_and_all_images_come_first(tmp_path):
-    answers = run(scan_messages(tmp_path, n_slices=2))
+    answers = run_sampling(scan_messages(tmp_path, n_slices=2))
 
     assert kinds(answers) == [(1, 1), (1, 2), (2, 1), (3, 1), (2, 2), (3, 2)]
     assert [int(image.header["slice"]) for image in answers] == [0, 1, 0, 0, 1, 1]
@@ -100,7 +67,7 @@ def test_series_leave_while_the_source_is_silent(tmp_path):
     messages = scan_messages(tmp_path, n_slices=2)
     source = Source(messages, {end_of_slice(messages, 0): 4})
 
-    answers = run(source, silent=source.silent)
+    answers = run_sampling(source, silent=source.silent)
 
     assert kinds(answers) == [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2), (3, 2)]
 
@@ -111,7 +78,7 @@ def test_sampling_stops_at_the_step_where_data_comes_and_goes_on_where_it_was(tm
     source = Source(messages, {end_of_slice(messages, 0): 2})
     script, joint = ScriptedSampling(), StandIn()
     seen = []
-    answers = stream(source, script, joint, silent=source.silent)
+    answers = sampling_stream(source, script, joint, silent=source.silent)
 
     for answer in answers:
         seen.append((kinds([answer])[0], len(script.events), len(joint.calls)))
@@ -130,7 +97,7 @@ def test_nothing_is_sampled_while_messages_wait(tmp_path):
             n_events.append(len(script.events))
             yield message
 
-    run(counted(), script)
+    run_sampling(counted(), script)
 
     assert set(n_events) == {0}
 
@@ -138,7 +105,7 @@ def test_nothing_is_sampled_while_messages_wait(tmp_path):
 def test_without_uncertainty_nothing_is_sampled(tmp_path):
     script = ScriptedSampling()
 
-    answers = run(scan_messages(tmp_path, n_slices=2), script, chosen=settings())
+    answers = run_sampling(scan_messages(tmp_path, n_slices=2), script, chosen=settings())
 
     assert kinds(answers) == [(1, 1), (1, 2)]
     assert script.events == []
@@ -148,7 +115,7 @@ def test_slices_of_a_batch_are_sampled_together(tmp_path):
     script = ScriptedSampling()
     chosen = settings(posterior__enabled=True, batch_slices=2)
 
-    answers = run(scan_messages(tmp_path, n_slices=3), script, chosen=chosen)
+    answers = run_sampling(scan_messages(tmp_path, n_slices=3), script, chosen=chosen)
 
     assert [len(call["kspace"].samples) for call in script.calls] == [2, 1]
     assert kinds(answers)[3:] == [(2, 1), (3, 1), (2, 2), (3, 2), (2, 3), (3, 3)]
@@ -171,7 +138,7 @@ def test_the_sampling_gets_what_the_reconstruction_found(tmp_path):
         solver__imaginary_weight=0.5,
     )
 
-    run(scan_messages(tmp_path, n_slices=1), script, joint, chosen)
+    run_sampling(scan_messages(tmp_path, n_slices=1), script, joint, chosen)
 
     (call,) = script.calls
     sampling, found = call["settings"], call["reconstruction"]
@@ -187,7 +154,7 @@ def test_the_sampling_gets_what_the_reconstruction_found(tmp_path):
 
 
 def test_mean_and_standard_deviation_are_in_the_units_of_the_image(tmp_path):
-    image, mean, std = run(scan_messages(tmp_path, n_slices=1), joint=StandIn(misbehave=ramp))
+    image, mean, std = run_sampling(scan_messages(tmp_path, n_slices=1), joint=StandIn(misbehave=ramp))
 
     expected = np.broadcast_to(np.linspace(0.5, 1.0, MATRIX[0])[:, None], MATRIX)
     for one, factor in ((image, 1), (mean, 1), (std, 0.1)):
@@ -206,7 +173,7 @@ def test_the_draws_are_mapped_to_the_recon_grid(tmp_path):
     messages[0] = type(messages[0])(header.replace(recon, smaller))
     script = ScriptedSampling()
 
-    answers = run(messages, script)
+    answers = run_sampling(messages, script)
 
     assert [image.data.shape[2:] for image in answers] == [(MATRIX[0] // 2, MATRIX[1])] * 3
     grid = torch.zeros(5, 1, *MATRIX, dtype=torch.complex64)
@@ -219,7 +186,7 @@ def test_the_draws_are_mapped_to_the_recon_grid(tmp_path):
 
 def test_the_series_say_what_they_are(tmp_path):
     script = ScriptedSampling(std_factor=1.25)
-    _, mean, std = map(meta_of, run(scan_messages(tmp_path, n_slices=1), script))
+    _, mean, std = map(meta_of, run_sampling(scan_messages(tmp_path, n_slices=1), script))
 
     assert mean["ImageType"] == "DERIVED\\PRIMARY\\M\\MEAN"
     assert std["ImageType"] == "DERIVED\\PRIMARY\\M\\STD_DEVIATION"
@@ -249,7 +216,7 @@ def test_the_series_say_what_they_are(tmp_path):
 def test_a_noise_level_from_the_data_is_told(tmp_path):
     messages = without_noise_readouts(scan_messages(tmp_path, n_slices=1))
 
-    _, mean, _ = map(meta_of, run(messages))
+    _, mean, _ = map(meta_of, run_sampling(messages))
 
     assert mean["EBM_NoiseLevelFrom"] == "estimated from the data"
 
@@ -258,7 +225,7 @@ def test_whole_numbers_are_exact_by_their_own_slopes(tmp_path):
     """Brightness 1, 2, 3; the mean has the slope of its image, the standard deviation one that fits it."""
     chosen = settings(posterior__enabled=True, output__pixel_type="uint16")
 
-    answers = run(scan_messages(tmp_path, n_slices=3), chosen=chosen)
+    answers = run_sampling(scan_messages(tmp_path, n_slices=3), chosen=chosen)
 
     slope = {
         kind: float(meta_of(one)["RescaleSlope"]) for kind, one in zip(kinds(answers), answers, strict=True)
@@ -292,7 +259,7 @@ def test_the_time_limit_counts_sampling_alone_and_per_slice(tmp_path):
     script = ScriptedSampling(n_steps=50, on_step=took)
     chosen = settings(posterior__enabled=True, posterior__time_limit_s=3, batch_slices=2)
 
-    answers = run(scan_messages(tmp_path, n_slices=2), script, Slow(), chosen, lambda: now[0])
+    answers = run_sampling(scan_messages(tmp_path, n_slices=2), script, Slow(), chosen, lambda: now[0])
 
     assert script.events == [(1, 0), (1, 1), (1, 2)]
     assert meta_of(answers[2])["EBM_Posterior"] == "TOO_SHORT"
@@ -307,7 +274,7 @@ def test_time_that_runs_out_with_the_last_step_cuts_nothing_short(tmp_path):
     chosen = settings(posterior__enabled=True, posterior__time_limit_s=8)
     script = ScriptedSampling(n_steps=3, on_step=took)
 
-    answers = run(scan_messages(tmp_path, n_slices=1), script, chosen=chosen, clock=lambda: now[0])
+    answers = run_sampling(scan_messages(tmp_path, n_slices=1), script, chosen=chosen, clock=lambda: now[0])
 
     assert meta_of(answers[1])["EBM_Posterior"] == "DONE"
 
@@ -321,7 +288,7 @@ def test_too_much_that_waits_is_sampled_first(tmp_path, monkeypatch, caplog):
         gadget.posterior_queue.PosteriorQueue.__init__, "__kwdefaults__", {"waiting_bytes": 2 * of_one}
     )
 
-    answers = run(scan_messages(tmp_path, n_slices=4))
+    answers = run_sampling(scan_messages(tmp_path, n_slices=4))
 
     assert kinds(answers) == [
         *[(1, 1), (1, 2), (1, 3), (2, 1), (3, 1), (1, 4), (2, 2), (3, 2)],
@@ -341,7 +308,7 @@ def test_a_cancelled_stream_samples_no_more(tmp_path, caplog):
 
     script = ScriptedSampling(n_steps=50, on_step=cancel)
 
-    answers = run(scan_messages(tmp_path, n_slices=2), script, cancelled=lambda: cancelled[0])
+    answers = run_sampling(scan_messages(tmp_path, n_slices=2), script, cancelled=lambda: cancelled[0])
 
     assert kinds(answers) == [(1, 1), (1, 2)]
     assert script.events == [(1, 0), (1, 1), (1, 2)]
@@ -350,7 +317,7 @@ def test_a_cancelled_stream_samples_no_more(tmp_path, caplog):
 
 def test_a_consumer_that_stops_leaves_nothing_behind(tmp_path, caplog):
     script = ScriptedSampling()
-    answers = stream(scan_messages(tmp_path, n_slices=2), script)
+    answers = sampling_stream(scan_messages(tmp_path, n_slices=2), script)
     n_threads = threading.active_count()
 
     for answer in answers:
@@ -374,7 +341,7 @@ def test_a_source_that_fails_ends_the_stream_with_its_error(tmp_path, caplog):
 
     seen = []
     with pytest.raises(PeerProtocolError, match="half a message"):
-        seen.extend(iter_into(seen, stream(broken(), script)))
+        seen.extend(iter_into(seen, sampling_stream(broken(), script)))
 
     assert kinds(seen) == [(1, 1)]
     assert script.events == []
@@ -386,183 +353,6 @@ def iter_into(seen, answers):
     for answer in answers:
         seen.append(answer)
     return []
-
-
-# Failures and labels
-
-
-@pytest.mark.parametrize(("at", "error"), [(0, RuntimeError("Mustermann^Max")), (2, MemoryError())])
-def test_a_failure_costs_no_image_and_no_other_slice(tmp_path, caplog, at, error):
-    def fail(batch, step):
-        if (batch, step) == (1, at):
-            raise error
-
-    summary = StreamSummary()
-
-    answers = run(scan_messages(tmp_path, n_slices=2), ScriptedSampling(on_step=fail), summary=summary)
-
-    words = "out of memory" if isinstance(error, MemoryError) else "RuntimeError in the sampling"
-    assert kinds(answers) == [(1, 1), (1, 2), (2, 2), (3, 2)]
-    assert answers[2] == Text(f"gadgetron-ebm: image 1 (slice 0): no uncertainty images: {words}")
-    assert summary.labelled == [f"slice 0: no uncertainty images: {words}"]
-    assert (summary.n_images, summary.n_sampled) == (2, 1)
-    assert "WARNING" in {record.levelname for record in caplog.records}
-    assert f"slice 0: no uncertainty images: {words}" in caplog.text
-
-
-def test_a_batch_that_fails_is_tried_slice_by_slice(tmp_path):
-    def fail(batch, step):
-        if batch in (1, 3) and step == 1:
-            raise MemoryError
-
-    script = ScriptedSampling(on_step=fail)
-    chosen = settings(posterior__enabled=True, batch_slices=3)
-
-    answers = run(scan_messages(tmp_path, n_slices=3), script, chosen=chosen)
-
-    assert [len(call["kspace"].samples) for call in script.calls] == [3, 1, 1, 1]
-    assert kinds(answers)[3:] == [(2, 1), (3, 1), (2, 3), (3, 3)]
-
-
-def test_gadgetron_gets_no_text(tmp_path):
-    def fail(_batch, _step):
-        raise RuntimeError
-
-    answers = run([GADGETRON, *scan_messages(tmp_path, n_slices=1)], ScriptedSampling(on_step=fail))
-
-    assert kinds(answers) == [(1, 1)]
-    assert len(answers) == 1
-
-
-def test_an_interrupt_is_not_a_failure_to_recover_from(tmp_path):
-    def interrupt(_batch, _step):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(scan_messages(tmp_path, n_slices=1), ScriptedSampling(on_step=interrupt))
-
-
-@pytest.mark.parametrize("outcome", [PosteriorOutcome.TOO_SHORT, PosteriorOutcome.NOT_MIXED])
-def test_what_cannot_be_relied_on_is_said_everywhere(tmp_path, caplog, outcome):
-    summary = StreamSummary()
-
-    answers = run(scan_messages(tmp_path, n_slices=1), ScriptedSampling(outcomes=[outcome]), summary=summary)
-
-    assert kinds(answers) == [(1, 1), (2, 1), (3, 1)]
-    for image in answers[1:]:
-        meta = meta_of(image)
-        assert meta["ImageComments"].endswith(f"4 x 3 draws; NOT RELIABLE: {outcome.value}")
-        assert (meta["EBM_Posterior"], meta["EBM_PosteriorOutcome"]) == (outcome.name, outcome.value)
-    assert meta_of(answers[0])["ImageComments"] == "gadgetron-ebm"
-    assert summary.rough == [f"slice 0: uncertainty NOT RELIABLE, {outcome.value}"]
-    assert summary.labelled == []
-    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage() == (
-        f"slice 0: uncertainty NOT RELIABLE, {outcome.value}; 4 x 3 draws (kinetic), worst R-hat 1.031, "
-        "smallest effective sample size 250, noise level 0.25 (measured), 6.0 s"
-    )
-
-
-def test_numbers_that_too_few_draws_cannot_give_are_not_known(tmp_path, caplog):
-    script = ScriptedSampling(n_steps=1, outcomes=[PosteriorOutcome.TOO_SHORT])
-
-    answers = run(scan_messages(tmp_path, n_slices=1), script)
-
-    assert kinds(answers)[:1] == [(1, 1)]
-    (record,) = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert record.getMessage() == (
-        f"slice 0: no uncertainty images: {PosteriorOutcome.TOO_SHORT.value}; 4 x 1 draws (kinetic), worst "
-        "R-hat not known, smallest effective sample size not known, noise level 0.25 (measured), 6.0 s"
-    )
-
-
-def test_enough_draws_in_time_need_no_label(tmp_path):
-    summary = StreamSummary()
-    script = ScriptedSampling(outcomes=[PosteriorOutcome.OUT_OF_TIME])
-
-    answers = run(scan_messages(tmp_path, n_slices=1), script, summary=summary)
-
-    assert (summary.labelled, summary.rough) == ([], [])
-    assert (summary.n_sampled, summary.sampling_seconds) == (1, 6.0)
-    assert meta_of(answers[1])["EBM_Posterior"] == "OUT_OF_TIME"
-    assert "NOT RELIABLE" not in meta_of(answers[1])["ImageComments"]
-
-
-@pytest.mark.parametrize(
-    ("script", "outcome"),
-    [
-        (ScriptedSampling(outcomes=[PosteriorOutcome.NOT_FINITE]), PosteriorOutcome.NOT_FINITE),
-        (ScriptedSampling(n_steps=1, outcomes=[PosteriorOutcome.TOO_SHORT]), PosteriorOutcome.TOO_SHORT),
-    ],
-    ids=["not finite", "no draws"],
-)
-def test_without_draws_there_is_no_map_but_a_word(tmp_path, caplog, script, outcome):
-    summary = StreamSummary()
-
-    image, text = run(scan_messages(tmp_path, n_slices=1), script, summary=summary)
-
-    line = f"no uncertainty images: {outcome.value}"
-    assert kinds([image]) == [(1, 1)]
-    assert text == Text(f"gadgetron-ebm: image 1 (slice 0): {line}")
-    assert summary.labelled == [f"slice 0: {line}"]
-    assert summary.n_sampled == 0
-    assert line in caplog.text
-
-
-def test_a_fallback_has_no_uncertainty_and_that_is_said(tmp_path, caplog):
-    summary = StreamSummary()
-    joint = StandIn(outcomes=[Outcome.NOT_FINITE])
-
-    answers = run(scan_messages(tmp_path, n_slices=2), joint=joint, summary=summary)
-
-    assert kinds(answers) == [(1, 1), (1, 2), (2, 2), (3, 2)]
-    assert summary.labelled[1:] == ["slice 0: no uncertainty images: the image is a fallback"]
-    assert "slice 0: no uncertainty images: the image is a fallback" in caplog.text
-
-
-def test_a_slice_of_zeros_has_labelled_zeros(tmp_path):
-    def blank(result):
-        result.image *= 0
-
-    summary = StreamSummary()
-    joint = StandIn(outcomes=[Outcome.ALL_ZERO], misbehave=blank)
-
-    answers = run(scan_messages(tmp_path, n_slices=1), joint=joint, summary=summary)
-
-    assert kinds(answers) == [(1, 1), (2, 1), (3, 1)]
-    for image in answers[1:]:
-        assert not image.data.any()
-        assert meta_of(image)["EBM_Posterior"] == "ALL_ZERO"
-        assert meta_of(image)["ImageComments"].endswith("; the k-space is all zero")
-    assert summary.labelled == ["slice 0: image of zeros: the k-space is all zero"]
-
-
-def test_uncertainty_of_incomplete_data_says_so(tmp_path):
-    answers = run(scan_messages(tmp_path, n_slices=1)[:-8])
-
-    assert all("INCOMPLETE DATA" in meta_of(image)["ImageComments"] for image in answers)
-    assert len(answers) == 3
-
-
-def test_the_text_of_a_failure_is_not_sent(tmp_path):
-    def fail(_batch, _step):
-        raise RuntimeError("Mustermann^Max")
-
-    answers = run(scan_messages(tmp_path, n_slices=1), ScriptedSampling(on_step=fail))
-
-    assert "Mustermann" not in answers[1].text
-
-
-def test_an_image_outside_of_what_the_prior_knows_has_a_warning_in_all_series(tmp_path, monkeypatch):
-    found = Typicality(word="outside", sentence="outside: above all others")
-    monkeypatch.setattr(gadget.reconstructor, "typicality", lambda _prior, _image: found)
-
-    answers = run(scan_messages(tmp_path, n_slices=1))
-
-    assert len(answers) == 3
-    for image in answers:
-        assert "WARNING, outside: above all others" in meta_of(image)["ImageComments"]
-        assert meta_of(image)["EBM_Typicality"] == "outside"
 
 
 # The real sampling

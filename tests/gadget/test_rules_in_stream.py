@@ -4,11 +4,10 @@ import json
 import logging
 from pathlib import Path
 
-import ismrmrd
 import pytest
 import yaml
 from scripted_sampling import ScriptedSampling
-from simulated_scans import StandIn, make_scan, reconstructor, scan_messages
+from simulated_scans import StandIn, make_scan, meta_of, reconstructor, scan_messages
 
 from gadget.config_names import ConfigNames
 from gadget.errors import SettingsError
@@ -41,10 +40,6 @@ def reconstructed(messages, chosen: Settings, **others):
     made = reconstructor(joint, **others)
     answers = list(reconstruct_stream(messages, chosen, reconstructor=made))
     return [one for one in answers if isinstance(one, Image)], joint.calls
-
-
-def meta_of(image: Image) -> ismrmrd.Meta:
-    return ismrmrd.Meta.deserialize(image.meta.partition("\0")[0])
 
 
 def parameters(**values: object) -> Text:

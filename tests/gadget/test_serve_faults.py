@@ -87,10 +87,9 @@ def test_peers_that_vanish_at_every_tenth_cost_no_scan(leave, served):
 
 
 def test_a_half_open_peer_holds_nobody_up(served):
-    with served.dial() as silent, served.dial() as half_a_scan:
+    with served.dial(), served.dial() as half_a_scan:
         half_a_scan.send(*SCAN[:30])
         assert served.serves()
-        assert silent.sock.fileno() >= 0
 
 
 def test_a_scan_may_come_one_byte_a_packet(served):

@@ -1,59 +1,50 @@
-"""The server against scripted peers: round trips, peers that vanish, failures, limits, stopping."""
+"""The server against scripted peers: round trips, ways to begin, pauses, limits, stopping."""
 
 import logging
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 import scripted_peer as script
-from running_server import QUICK, SCAN, RunningServer, echo, running_servers
+from running_server import ECHO, GADGETRON_SCAN, QUICK, SCAN, echo
 from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
 
-from gadget.answering import Handler, Peer
+from gadget.answering import Peer
 from gadget.connection_options import ConnectionOptions
-from gadget.errors import GadgetError, ScanError
+from gadget.errors import GadgetError
 from gadget.server import Server, serve
 from gadget.wire.messages import Acquisition, ConfigFile, Message, ScanHeader, Text
 from gadget.wire.session import Dialect
 
-GADGETRON_SCAN = script.GADGETRON_CONFIG + SCAN_HEADER + readout() + CLOSE_BYTES
-ECHO = [(script.ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
 
-
-@pytest.fixture
-def run() -> Iterator[Callable[..., RunningServer]]:
-    with running_servers() as start:
-        yield start
-
-
-def test_a_scan_comes_back(run):
-    with run(echo).dial() as peer:
+def test_a_scan_comes_back(start_server):
+    with start_server(echo).dial() as peer:
         peer.send(SCAN)
         assert peer.take_all() == ECHO
 
 
-def test_a_scan_may_come_one_byte_at_a_time(run):
-    with run(echo).dial() as peer:
+def test_a_scan_may_come_one_byte_at_a_time(start_server):
+    with start_server(echo).dial() as peer:
         peer.send_byte_by_byte(SCAN)
         assert peer.take_all() == ECHO
 
 
-def test_answers_come_while_the_scan_is_still_being_sent(run):
-    with run(echo).dial() as peer:
+def test_answers_come_while_the_scan_is_still_being_sent(start_server):
+    with start_server(echo).dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
         assert peer.take_message() == (script.ACQUISITION, readout()[2:])
         peer.send(readout(counter=1), CLOSE_BYTES)
         assert peer.take_all() == [(script.ACQUISITION, readout(counter=1)[2:]), (CLOSE, b"")]
 
 
-def test_it_listens_on_ipv4_and_ipv6(run):
+def test_it_listens_on_ipv4_and_ipv6(start_server):
     if not socket.has_ipv6:
         pytest.skip("this Python has no IPv6")
-    running = run(echo, hosts=("127.0.0.1", "::1"))
+    running = start_server(echo, hosts=("127.0.0.1", "::1"))
     addresses = running.server.addresses
     if len(addresses) == 1:
         pytest.skip("this machine has no IPv6 loopback")
@@ -65,8 +56,8 @@ def test_it_listens_on_ipv4_and_ipv6(run):
             assert peer.take_all() == ECHO
 
 
-def test_two_connections_are_served_at_once(run):
-    running = run(echo)
+def test_two_connections_are_served_at_once(start_server):
+    running = start_server(echo)
     with running.dial() as first, running.dial() as second:
         for peer in (first, second):
             peer.send(NAMED_CONFIG, SCAN_HEADER)
@@ -79,7 +70,7 @@ def test_two_connections_are_served_at_once(run):
             assert peer.take_all() == ECHO[5:]
 
 
-def test_the_handler_gets_the_conversation_without_close(run):
+def test_the_handler_gets_the_conversation_without_close(start_server):
     heard: list[Message] = []
     peers: list[Peer] = []
 
@@ -88,7 +79,7 @@ def test_the_handler_gets_the_conversation_without_close(run):
         heard.extend(messages)
         return iter(())
 
-    with run(listen).dial() as peer:
+    with start_server(listen).dial() as peer:
         peer.send(NAMED_CONFIG, script.text_message(TEXT, b"{}"), SCAN_HEADER, readout(), CLOSE_BYTES)
         assert peer.take_all() == [(CLOSE, b"")]
         address = f"127.0.0.1:{peer.sock.getsockname()[1]}"
@@ -107,14 +98,14 @@ def test_the_handler_gets_the_conversation_without_close(run):
     ],
     ids=["config, header", "header, config", "header only", "config text", "Gadgetron"],
 )
-def test_every_way_to_begin_is_understood(config, dialect, run):
+def test_every_way_to_begin_is_understood(config, dialect, start_server):
     dialects = []
 
     def listen(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
         dialects.append(peer.dialect)
         yield from echo(messages, peer)
 
-    with run(listen).dial() as peer:
+    with start_server(listen).dial() as peer:
         peer.send(config, readout(), CLOSE_BYTES)
         assert peer.take_all() == [(script.ACQUISITION, readout()[2:]), (CLOSE, b"")]
     assert dialects == [dialect]
@@ -126,14 +117,14 @@ def test_every_way_to_begin_is_understood(config, dialect, run):
     ids=["nothing", "close", "config and close", "Gadgetron's config and close"],
 )
 @pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
-def test_probes_are_normal_and_no_scan(words, leave, run, caplog):
+def test_probes_are_normal_and_no_scan(words, leave, start_server, caplog):
     calls = []
 
     def count(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
         calls.append(peer)
         return echo(messages, peer)
 
-    running = run(count)
+    running = start_server(count)
     peer = running.dial()
     peer.send(words)
     if words:
@@ -145,209 +136,27 @@ def test_probes_are_normal_and_no_scan(words, leave, run, caplog):
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-PLACES = {
-    "in the first id": 1,
-    "in the config": 500,
-    "after the config": len(NAMED_CONFIG),
-    "in the header": len(NAMED_CONFIG) + 10,
-    "after the header": len(NAMED_CONFIG + SCAN_HEADER),
-    "in a readout's id": len(NAMED_CONFIG + SCAN_HEADER) + 1,
-    "in a readout's header": len(NAMED_CONFIG + SCAN_HEADER) + 100,
-    "in a readout's samples": len(NAMED_CONFIG + SCAN_HEADER) + 400,
-    "after a readout": len(NAMED_CONFIG + SCAN_HEADER + readout()),
-    "in close": len(SCAN) - 1,
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
-def test_a_peer_that_vanishes_ends_its_connection_only(place, leave, run, caplog):
-    running = run(echo)
-    peer = running.dial()
-    peer.send(SCAN[: PLACES[place]])
-    time.sleep(0.05)
-    leave(peer)
-    assert running.serves()
-    assert running.has_ended_all()
-    assert any("failed: The connection" in record.message for record in caplog.records)
-
-
-@pytest.mark.parametrize(
-    ("words", "leave"),
-    [
-        (SCAN[:-2], ScriptedPeer.vanish),
-        (SCAN[:-2], ScriptedPeer.reset),
-        (SCAN, ScriptedPeer.reset),
-        (GADGETRON_SCAN, ScriptedPeer.vanish),
-        (GADGETRON_SCAN, ScriptedPeer.reset),
-    ],
-    ids=["closes", "resets", "resets after CLOSE", "Gadgetron closes after CLOSE", "Gadgetron resets"],
-)
-def test_a_peer_that_vanishes_stops_the_reconstruction(words, leave, run):
-    started, stopped = threading.Event(), threading.Event()
-
-    def compute(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
-        first = next(messages)
-        if not started.is_set():
-            started.set()
-            while not peer.cancelled():
-                time.sleep(0.01)
-            stopped.set()
-        yield from echo(messages, peer)
-        assert first
-
-    running = run(compute)
-    peer = running.dial()
-    peer.send(words)
-    assert started.wait(5)
-    assert not stopped.wait(0.2)
-    leave(peer)
-    assert stopped.wait(5)
-    assert running.serves()
-
-
-def test_a_reconstruction_that_does_not_stop_is_left_behind(run, caplog):
-    started, released = threading.Event(), threading.Event()
-
-    def stuck(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
-        if not started.is_set():
-            started.set()
-            released.wait(30)
-        yield from echo(messages, peer)
-
-    running = run(stuck)
-    peer = running.dial()
-    peer.send(SCAN)
-    assert started.wait(5)
-    peer.reset()
-    assert running.serves()
-    assert running.has_ended_all()
-    released.set()
-    assert any("did not stop and was left behind" in record.message for record in caplog.records)
-
-
-def failing(error: Exception, after: int = 0) -> Handler:
-    """Echo some readouts, then fail, for the first connection only."""
-    failures = [error]
-
-    def handle(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
-        for count, message in enumerate(echo(messages, peer)):
-            if count >= after and failures:
-                raise failures.pop()
-            yield message
-
-    return handle
-
-
-def test_an_mrd_peer_is_told_in_a_text(run, caplog):
-    running = run(
-        failing(ScanError("The trajectory is spiral; only Cartesian scans are supported."), after=2)
-    )
-    with running.dial() as peer:
-        peer.send(SCAN)
-        reason = (TEXT, b"The trajectory is spiral; only Cartesian scans are supported.")
-        assert peer.take_all() == [*ECHO[:2], reason, (CLOSE, b"")]
-    assert running.serves()
-    assert running.has_ended_all()
-    assert any("failed: The trajectory is spiral" in record.message for record in caplog.records)
-
-
-def test_gadgetron_is_told_in_an_error(run):
-    running = run(failing(ScanError("The trajectory is spiral.")))
-    with running.dial() as peer:
-        peer.send(GADGETRON_SCAN)
-        assert peer.take_all() == [(ERROR, b"The trajectory is spiral."), (CLOSE, b"")]
-    assert running.serves()
-
-
-def test_a_peer_that_still_sends_is_told(run):
-    with run(failing(ScanError("No."))).dial() as peer:
-        peer.send(SCAN[:-2])
-        assert peer.take_message() == (TEXT, b"No.")
-        peer.send(*[readout()] * 100)
-        assert peer.take_message() == (CLOSE, b"")
-
-
-def test_an_unforeseen_failure_names_no_patient(run, caplog):
-    running = run(failing(ValueError("patient Jane Doe")))
-    with running.dial() as peer:
-        peer.send(SCAN)
-        (message_id, text), close = peer.take_all()
-    assert (message_id, close) == (TEXT, (CLOSE, b""))
-    assert b"ValueError" in text
-    assert b"Jane" not in text
-    assert running.serves()
-    assert running.has_ended_all()
-    assert "Jane" not in caplog.text
-    assert "ValueError; this is a bug" in caplog.text
-    assert "test_server.py" in caplog.text  # the place is logged
-
-
-def test_a_handler_that_wants_to_exit_ends_its_connection_only(run):
-    exits = [SystemExit(1)]
-
-    def leave(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
-        if exits:
-            raise exits.pop()
-        return echo(messages, peer)
-
-    running = run(leave)
-    with running.dial() as peer:
-        peer.send(SCAN)
-        assert [message_id for message_id, _ in peer.take_all()] == [TEXT, CLOSE]
-    assert running.serves()
-
-
-@pytest.mark.parametrize(
-    ("words", "reason"),
-    [
-        (b"\x4d\x00", b"Unknown MRD message id 77"),
-        (b"GET / HTTP/1.1\r\n", b"Unknown MRD message id"),
-        (NAMED_CONFIG + readout(), b"Acquisition out of turn"),
-        (NAMED_CONFIG + NAMED_CONFIG, b"ConfigFile out of turn"),
-        (SCAN[:-2] + struct.pack("<HI", TEXT, 2**32 - 1), b"claims 4294967295 bytes"),
-        (SCAN[:-2] + struct.pack("<HQ", ERROR, 0), b"Error out of turn"),
-    ],
-    ids=["unknown id", "HTTP", "no header", "two configs", "hostile length", "an ERROR"],
-)
-def test_a_peer_that_breaks_the_protocol_is_told_why(words, reason, run):
-    running = run(echo)
-    with running.dial() as peer:
-        peer.send(words)
-        *_, (message_id, text), close = peer.take_all()
-    assert message_id == TEXT
-    assert reason in text
-    assert close == (CLOSE, b"")
-    assert running.serves()
-
-
-def test_what_came_before_broken_bytes_is_still_answered(run):
-    with run(echo).dial() as peer:
-        peer.send(SCAN[:-2], b"\x4d\x00")
-        assert peer.take_all()[:5] == ECHO[:5]
-
-
-def test_gadgetron_gets_no_text(run):
+def test_gadgetron_gets_no_text(start_server):
     def chatty(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
         for message in echo(messages, peer):
             yield Text("a fallback")
             yield message
 
-    with run(chatty).dial() as peer:
+    with start_server(chatty).dial() as peer:
         peer.send(GADGETRON_SCAN)
         assert peer.take_all() == [(script.ACQUISITION, readout()[2:]), (CLOSE, b"")]
 
 
 @pytest.mark.parametrize(("data_type", "last"), [(1, CLOSE), (2, ERROR), (4, ERROR), (5, CLOSE)])
-def test_gadgetron_gets_no_pixels_that_end_its_chain(data_type, last, run):
-    with run(echo).dial() as peer:
+def test_gadgetron_gets_no_pixels_that_end_its_chain(data_type, last, start_server):
+    with start_server(echo).dial() as peer:
         peer.send(script.GADGETRON_CONFIG, SCAN_HEADER, script.image(3, 2, data_type), CLOSE_BYTES)
         messages = peer.take_all()
     assert messages[-1] == (CLOSE, b"")
     assert (messages[0][0] == ERROR) == (last == ERROR)
 
 
-def test_a_peer_that_pauses_leaves_time_for_other_work(run):
+def test_a_peer_that_pauses_leaves_time_for_other_work(start_server):
     """Work is done while nothing comes, and stops when something does; a query is answered meanwhile."""
     n_steps: list[int] = []
 
@@ -362,7 +171,7 @@ def test_a_peer_that_pauses_leaves_time_for_other_work(run):
                 time.sleep(0.01)
 
     query = struct.pack("<HQQQ", script.QUERY, 0, 17, 4) + b"info"
-    with run(work).dial() as peer:
+    with start_server(work).dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
         assert peer.take_message() == (script.ACQUISITION, readout()[2:])
         time.sleep(0.2)
@@ -375,7 +184,7 @@ def test_a_peer_that_pauses_leaves_time_for_other_work(run):
     assert n_steps[0] > 5
 
 
-def test_a_peer_that_vanishes_is_not_silent(run):
+def test_a_peer_that_vanishes_is_not_silent(start_server):
     ended = threading.Event()
 
     def work(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
@@ -386,7 +195,7 @@ def test_a_peer_that_vanishes_is_not_silent(run):
                     time.sleep(0.01)
                 ended.set()
 
-    running = run(work)
+    running = start_server(work)
     with running.dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
         peer.take_message()
@@ -394,8 +203,8 @@ def test_a_peer_that_vanishes_is_not_silent(run):
         assert ended.wait(5)
 
 
-def test_queries_are_answered(run):
-    with run(echo).dial() as peer:
+def test_queries_are_answered(start_server):
+    with start_server(echo).dial() as peer:
         peer.send(struct.pack("<HQQQ", script.QUERY, 0, 17, 4) + b"info")
         message_id, body = peer.take_message()
         assert message_id == script.RESPONSE
@@ -404,62 +213,16 @@ def test_queries_are_answered(run):
         assert peer.take_all() == [(CLOSE, b"")]
 
 
-def test_a_handler_that_stops_early_ends_the_conversation(run):
+def test_a_handler_that_stops_early_ends_the_conversation(start_server):
     def first_only(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
         yield next(echo(messages, peer))
 
-    with run(first_only).dial() as peer:
+    with start_server(first_only).dial() as peer:
         peer.send(SCAN)
         assert peer.take_all() == [ECHO[0], (CLOSE, b"")]
 
 
-def test_a_silent_peer_is_told_and_left(run):
-    running = run(echo, ConnectionOptions(idle_s=0.3, linger_s=0.2))
-    with running.dial() as peer:
-        peer.send(SCAN[:-2])
-        *_, (message_id, text), close = peer.take_all()
-    assert message_id == TEXT
-    assert b"sent nothing for 0.3 s, and no CLOSE" in text
-    assert close == (CLOSE, b"")
-    assert running.serves()
-
-
-def test_a_peer_that_never_starts_does_not_block_the_next(run):
-    running = run(echo, ConnectionOptions(first_message_s=0.3, linger_s=0.2))
-    with running.dial() as peer:
-        assert running.serves()
-        assert peer.take_message()[0] == TEXT
-
-
-def test_a_long_reconstruction_is_not_silence(run):
-    def slow(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
-        answers = list(echo(messages, peer))
-        time.sleep(0.8)
-        return iter(answers)
-
-    with run(slow, ConnectionOptions(idle_s=0.3)).dial() as peer:
-        peer.send(SCAN)
-        assert peer.take_all() == ECHO
-
-
-def test_a_peer_that_never_reads_is_left(run, caplog):
-    def flood(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
-        readouts = [message for message in messages if isinstance(message, Acquisition)]
-        for _ in range(1000 if len(readouts) == 1 else 1):
-            yield from readouts
-
-    running = run(flood, ConnectionOptions(send_s=0.5, linger_s=0.2))
-    peer = running.dial()
-    peer.send(NAMED_CONFIG, SCAN_HEADER, readout(4096, 8), CLOSE_BYTES)
-    time.sleep(1.0)
-    peer.is_at_end_soon()
-    assert running.has_ended_all()
-    assert "failed: The peer took nothing for 0.5 s" in caplog.text
-    assert running.serves()
-    peer.vanish()
-
-
-def test_a_peer_cannot_fill_the_memory(run):
+def test_a_peer_cannot_fill_the_memory(start_server):
     """48 MiB do not go out while the reconstruction takes none of them; they do once it goes on."""
     released = threading.Event()
 
@@ -469,7 +232,7 @@ def test_a_peer_cannot_fill_the_memory(run):
             pass
         return []
 
-    running = run(late, ConnectionOptions(inbox_bytes=1_000_000))
+    running = start_server(late, ConnectionOptions(inbox_bytes=1_000_000))
     with running.dial() as peer:
         data = NAMED_CONFIG + SCAN_HEADER + readout(4096, 8) * 192 + CLOSE_BYTES
         sender = threading.Thread(target=peer.send, args=(data,))
@@ -483,7 +246,7 @@ def test_a_peer_cannot_fill_the_memory(run):
 
 
 @pytest.mark.parametrize("inbox_bytes", [100_000, 2**29], ids=["small inbox", "large inbox"])
-def test_a_fast_peer_is_made_to_wait_and_loses_nothing(inbox_bytes, run):
+def test_a_fast_peer_is_made_to_wait_and_loses_nothing(inbox_bytes, start_server):
     """16 MiB, to a reconstruction that takes its time at first."""
 
     def late(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
@@ -493,29 +256,29 @@ def test_a_fast_peer_is_made_to_wait_and_loses_nothing(inbox_bytes, run):
                 yield message
 
     readouts = [readout(1024, 8, counter=k) for k in range(256)]
-    with run(late, ConnectionOptions(inbox_bytes=inbox_bytes)).dial() as peer:
+    with start_server(late, ConnectionOptions(inbox_bytes=inbox_bytes)).dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, *readouts, CLOSE_BYTES)
         assert peer.take_all() == [(script.ACQUISITION, one[2:]) for one in readouts[::64]] + [(CLOSE, b"")]
 
 
-def test_a_peer_that_reads_only_when_it_has_sent_all_is_served(run):
+def test_a_peer_that_reads_only_when_it_has_sent_all_is_served(start_server):
     """Both directions hold more than sockets can keep: without a reading thread both would wait for ever."""
     readouts = [readout(4096, 8, counter=k) for k in range(64)]
-    with run(echo).dial() as peer:
+    with start_server(echo).dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, *readouts, CLOSE_BYTES)
         assert peer.take_all() == [(script.ACQUISITION, one[2:]) for one in readouts] + [(CLOSE, b"")]
 
 
-def test_large_images_arrive_whole(run):
+def test_large_images_arrive_whole(start_server):
     pixels = np.random.default_rng(3).normal(size=(1024, 1024)).astype("<f4")
     image = script.image(1024, 1024)[: -pixels.nbytes] + pixels.tobytes()
-    with run(echo).dial() as peer:
+    with start_server(echo).dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, image, CLOSE_BYTES)
         assert peer.take_all() == [(script.IMAGE, image[2:]), (CLOSE, b"")]
 
 
-def test_stopping_tells_the_peer_that_is_being_served(run):
-    running = run(echo)
+def test_stopping_tells_the_peer_that_is_being_served(start_server):
+    running = start_server(echo)
     with running.dial() as peer:
         peer.send(SCAN[:-2])
         assert peer.take_message() == ECHO[0]
@@ -527,8 +290,8 @@ def test_stopping_tells_the_peer_that_is_being_served(run):
     assert not running.thread.is_alive()
 
 
-def test_stopping_twice_and_after_the_end_is_harmless(run):
-    running = run(echo)
+def test_stopping_twice_and_after_the_end_is_harmless(start_server):
+    running = start_server(echo)
     running.server.stop()
     running.server.stop()
     running.thread.join(5)
@@ -551,8 +314,8 @@ def test_serve_reports_where_it_listens_and_ends_when_stopped():
         socket.create_connection((host, port), 1)
 
 
-def test_a_port_that_is_taken_is_named(run):
-    port = run(echo).server.addresses[0][1]
+def test_a_port_that_is_taken_is_named(start_server):
+    port = start_server(echo).server.addresses[0][1]
     with pytest.raises(
         GadgetError, match=rf"Cannot listen on 127\.0\.0\.1 port {port}: .*another server running"
     ):
@@ -567,9 +330,9 @@ def test_an_address_of_another_machine_is_left_out_if_one_works():
 
 
 @pytest.mark.parametrize("name", ["client_fire", "client_gadgetron", "external_acquisitions"])
-def test_what_real_clients_sent_is_served(name, run, data_folder):
+def test_what_real_clients_sent_is_served(name, start_server, data_folder):
     sent = (data_folder / "wire" / f"{name}.bin").read_bytes().removesuffix(CLOSE_BYTES)
-    with run(echo).dial() as peer:
+    with start_server(echo).dial() as peer:
         peer.send(sent, CLOSE_BYTES)
         *answers, close = peer.take_all()
     assert close == (CLOSE, b"")

@@ -5,12 +5,12 @@ import re
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
 import scripted_peer as script
-from running_server import SCAN, RunningServer, echo, running_servers, soon
+from running_server import SCAN, echo, soon
 from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
 
 from gadget.answering import Ending, Peer
@@ -22,13 +22,7 @@ from gadget.wire.messages import Acquisition, Close, ConfigFile, Message, ScanHe
 HEAD = NAMED_CONFIG + SCAN_HEADER
 
 
-@pytest.fixture
-def run() -> Iterator[Callable[..., RunningServer]]:
-    with running_servers() as start:
-        yield start
-
-
-def test_a_stuck_reconstruction_does_not_hold_up_other_scans(run):
+def test_a_stuck_reconstruction_does_not_hold_up_other_scans(start_server):
     released = threading.Event()
 
     def handle(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
@@ -36,7 +30,7 @@ def test_a_stuck_reconstruction_does_not_hold_up_other_scans(run):
             released.wait(20)
         yield from echo(messages, peer)
 
-    running = run(handle)
+    running = start_server(handle)
     try:
         with running.dial() as stuck, running.dial() as other:
             stuck.send(SCAN)
@@ -54,8 +48,8 @@ def test_a_stuck_reconstruction_does_not_hold_up_other_scans(run):
     [(NAMED_CONFIG, TEXT), (script.GADGETRON_CONFIG, ERROR)],
     ids=["MRD", "Gadgetron"],
 )
-def test_one_connection_too_many_is_refused_in_words(config, message_id, run):
-    running = run(max_connections=2)
+def test_one_connection_too_many_is_refused_in_words(config, message_id, start_server):
+    running = start_server(max_connections=2)
     with running.dial() as first, running.dial() as second:
         for peer in (first, second):
             peer.send(HEAD, readout())
@@ -71,8 +65,8 @@ def test_one_connection_too_many_is_refused_in_words(config, message_id, run):
         assert running.serves()
 
 
-def test_those_that_are_refused_are_limited_too_and_leave_nothing(run):
-    running = run(max_connections=2)
+def test_those_that_are_refused_are_limited_too_and_leave_nothing(start_server):
+    running = start_server(max_connections=2)
     n_threads = threading.active_count()
     peers = [running.dial() for _ in range(12)]
     assert soon(lambda: running.server.n_connections == 2)
@@ -85,7 +79,7 @@ def test_those_that_are_refused_are_limited_too_and_leave_nothing(run):
     assert running.serves()
 
 
-def test_all_connections_share_the_room_for_what_waits(run):
+def test_all_connections_share_the_room_for_what_waits(start_server):
     """Four peers send 32 MiB each to reconstructions that take nothing: about 4 MiB are read, not 128."""
     released = threading.Event()
     room = InboxRoom(4 * 2**20)
@@ -96,7 +90,7 @@ def test_all_connections_share_the_room_for_what_waits(run):
             if isinstance(message, Acquisition) and message.header["scan_counter"] == 127:
                 yield message
 
-    running = run(late, ConnectionOptions(room=room))
+    running = start_server(late, ConnectionOptions(room=room))
     data = HEAD + b"".join(readout(4096, 8, counter=k) for k in range(128)) + CLOSE_BYTES
     most = 0
     with running.dial() as a, running.dial() as b, running.dial() as c, running.dial() as d:
@@ -119,9 +113,9 @@ def test_all_connections_share_the_room_for_what_waits(run):
 
 
 @pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
-def test_peers_that_vanish_give_their_room_back(leave, run):
+def test_peers_that_vanish_give_their_room_back(leave, start_server):
     room = InboxRoom()
-    running = run(echo, ConnectionOptions(room=room, grace_s=0.5, linger_s=0.5))
+    running = start_server(echo, ConnectionOptions(room=room, grace_s=0.5, linger_s=0.5))
     for n_bytes in (1, 500, len(HEAD) + 100, len(HEAD) + 700, len(SCAN)):
         peer = running.dial()
         peer.send(SCAN[:n_bytes], readout(1024, 4))
@@ -137,8 +131,8 @@ def send_for(peer, seconds):
         peer.send(*[readout(64, 2)] * 1000)
 
 
-def test_a_scan_without_end_is_ended(run):
-    running = run(echo, ConnectionOptions(scan_bytes=200_000, linger_s=0.3))
+def test_a_scan_without_end_is_ended(start_server):
+    running = start_server(echo, ConnectionOptions(scan_bytes=200_000, linger_s=0.3))
     with running.dial() as peer:
         peer.send(HEAD)
         with pytest.raises((ConnectionError, TimeoutError)):
@@ -190,9 +184,9 @@ class Watched:
         return watch
 
 
-def test_a_watch_sees_all_that_comes_and_goes_in_order_and_then_the_end(run):
+def test_a_watch_sees_all_that_comes_and_goes_in_order_and_then_the_end(start_server):
     watched = Watched()
-    running = run(watch_factories=[watched])
+    running = start_server(watch_factories=[watched])
     before = time.monotonic()
     with running.dial() as peer:
         peer.send(SCAN)
@@ -208,7 +202,7 @@ def test_a_watch_sees_all_that_comes_and_goes_in_order_and_then_the_end(run):
     assert (ending.n_received, ending.had_scan, ending.failure) == (8, True, None)
 
 
-def test_a_watch_sees_a_message_before_the_reconstruction_does(run):
+def test_a_watch_sees_a_message_before_the_reconstruction_does(start_server):
     watched = Watched()
     n_seen = []
 
@@ -217,14 +211,14 @@ def test_a_watch_sees_a_message_before_the_reconstruction_does(run):
             n_seen.append(len(watched.only.got) - n_taken)
         yield from ()
 
-    with run(handle, watch_factories=[watched]).dial() as peer:
+    with start_server(handle, watch_factories=[watched]).dial() as peer:
         peer.send_byte_by_byte(SCAN)
         peer.take_all()
     assert len(n_seen) == 7
     assert min(n_seen) >= 0
 
 
-def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(run):
+def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(start_server):
     """The raw data of a scan that cannot be reconstructed is kept, too."""
     watched = Watched()
 
@@ -232,7 +226,7 @@ def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(run)
         next(messages)
         raise ScanError("No.")
 
-    running = run(refuse, ConnectionOptions(linger_s=1.0), watch_factories=[watched])
+    running = start_server(refuse, ConnectionOptions(linger_s=1.0), watch_factories=[watched])
     with running.dial() as peer:
         peer.send(HEAD)
         assert peer.take_all() == [(TEXT, b"No."), (CLOSE, b"")]
@@ -248,9 +242,9 @@ def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(run)
 
 
 @pytest.mark.parametrize("fails_at", [0, 3])
-def test_a_watch_that_fails_is_dropped_and_the_scan_goes_on(fails_at, run, caplog):
+def test_a_watch_that_fails_is_dropped_and_the_scan_goes_on(fails_at, start_server, caplog):
     failing, other = Watched(fails_at=fails_at), Watched()
-    running = run(watch_factories=[failing, other])
+    running = start_server(watch_factories=[failing, other])
     assert running.serves()
     assert running.has_ended_all()
     assert len(failing.only.got) == fails_at
@@ -260,20 +254,20 @@ def test_a_watch_that_fails_is_dropped_and_the_scan_goes_on(fails_at, run, caplo
     assert "Jane" not in caplog.text
 
 
-def test_a_watch_that_cannot_be_made_costs_no_scan(run, caplog):
+def test_a_watch_that_cannot_be_made_costs_no_scan(start_server, caplog):
     def broken(_address: str) -> Watch:
         raise OSError("no room")
 
-    assert run(watch_factories=[broken]).serves()
+    assert start_server(watch_factories=[broken]).serves()
     assert "broken could not be made (OSError)" in caplog.text
 
 
 @pytest.mark.parametrize(
     "words", [b"", CLOSE_BYTES, NAMED_CONFIG + CLOSE_BYTES], ids=["nothing", "close", "config"]
 )
-def test_probes_end_without_a_scan_for_watches_too(words, run):
+def test_probes_end_without_a_scan_for_watches_too(words, start_server):
     watched = Watched()
-    running = run(watch_factories=[watched])
+    running = start_server(watch_factories=[watched])
     peer = running.dial()
     peer.send(words)
     peer.vanish()
@@ -281,7 +275,7 @@ def test_probes_end_without_a_scan_for_watches_too(words, run):
     assert not watched.only.endings[0].had_scan
 
 
-def test_a_peer_that_has_our_close_may_send_its_next_scan_at_once(run):
+def test_a_peer_that_has_our_close_may_send_its_next_scan_at_once(start_server):
     """It has its place before we are done with the scan before, whose watch takes its time."""
     served = threading.Event()
 
@@ -290,7 +284,7 @@ def test_a_peer_that_has_our_close_may_send_its_next_scan_at_once(run):
             served.wait(5)
             super().ended(ending)
 
-    running = run(max_connections=1, watch_factories=[lambda _address: Slow()])
+    running = start_server(max_connections=1, watch_factories=[lambda _address: Slow()])
     for _ in range(2):
         with running.dial() as peer:
             peer.send(SCAN)
@@ -299,14 +293,14 @@ def test_a_peer_that_has_our_close_may_send_its_next_scan_at_once(run):
     assert running.has_ended_all()
 
 
-def test_connections_that_only_end_are_limited_too(run):
+def test_connections_that_only_end_are_limited_too(start_server):
     """Peers that have our CLOSE, and neither close nor go on: as many again as the limit, and no more."""
     refuse_all = GadgetError("No.")
 
     def refuse(_messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
         raise refuse_all
 
-    running = run(refuse, ConnectionOptions(linger_s=20.0), max_connections=2)
+    running = start_server(refuse, ConnectionOptions(linger_s=20.0), max_connections=2)
     with ExitStack() as stack:
         reasons = []
         for _ in range(5):
@@ -318,9 +312,9 @@ def test_connections_that_only_end_are_limited_too(run):
     assert b"as many connections as it may (2)" in reasons[4]
 
 
-def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(run, caplog):
+def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(start_server, caplog):
     caplog.set_level(logging.INFO)
-    running = run()
+    running = start_server()
     with running.dial() as scan, running.dial() as idle:
         scan.send(HEAD, readout())
         scan.take_message()
@@ -338,8 +332,8 @@ def test_stopping_lets_a_scan_finish_that_runs_and_takes_no_new_one(run, caplog)
 
 
 @pytest.mark.parametrize("n_stops", [1, 2])
-def test_stopping_cancels_a_scan_in_words_when_its_time_is_up_or_when_asked_again(n_stops, run):
-    running = run()
+def test_stopping_cancels_a_scan_in_words_when_its_time_is_up_or_when_asked_again(n_stops, start_server):
+    running = start_server()
     with running.dial() as scan:
         scan.send(HEAD, readout())
         scan.take_message()
@@ -353,8 +347,8 @@ def test_stopping_cancels_a_scan_in_words_when_its_time_is_up_or_when_asked_agai
     assert not running.thread.is_alive()
 
 
-def test_fifty_connections_leave_no_thread_and_no_file(run):
-    running = run()
+def test_fifty_connections_leave_no_thread_and_no_file(start_server):
+    running = start_server()
     assert running.serves()
     assert running.has_ended_all()
     before = threading.active_count(), _n_open_files()
@@ -372,8 +366,8 @@ def _n_open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_length_of_all_ones_takes_no_memory(run):
-    running = run()
+def test_a_length_of_all_ones_takes_no_memory(start_server):
+    running = start_server()
     with running.dial() as peer:
         peer.send(HEAD, struct.pack("<HI", TEXT, 2**32 - 1))
         (message_id, reason), _ = peer.take_all()

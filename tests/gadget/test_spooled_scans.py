@@ -170,6 +170,7 @@ def test_a_stream_is_inspected_like_the_hdf5_file_of_the_same_scan(run, tmp_path
     _, expected, _ = run("inspect", scan)
 
     assert code == 0
+    assert text.count("encoding 0") == 1
     assert text.partition("encoding 0")[2] == expected.partition("encoding 0")[2]
     assert "-> dataset  scan  a stream" in text
 

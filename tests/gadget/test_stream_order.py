@@ -50,7 +50,7 @@ def images_of(messages: list[Message]) -> list[Image]:
 def by_counters(images: list[Image]) -> dict[tuple[int, ...], Image]:
     names = ("slice", "contrast", "repetition", "set", "phase")
     found = {tuple(int(image.header[name]) for name in names): image for image in images}
-    assert len(found) == len(images)
+    assert len(found) == len(images) > 0
     return found
 
 
@@ -172,7 +172,9 @@ def small_scan() -> list[Message]:
 @pytest.fixture(scope="module")
 def whole() -> tuple[bytes, list[Image]]:
     messages = small_scan()
-    return b"".join(encode(message) for message in messages), images_of(messages)
+    images = images_of(messages)
+    assert len(images) == 1
+    return b"".join(encode(message) for message in messages), images
 
 
 def pieces_of(stream: bytes, cuts: list[int]) -> list[bytes]:

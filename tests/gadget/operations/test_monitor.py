@@ -231,18 +231,21 @@ def test_warnings_of_the_log_are_shown_while_it_runs(asked):
     assert len(asked.journal.problems) == 1
 
 
+def threads_of_monitors():
+    return [one for one in threading.enumerate() if "monitor" in one.name or "process_request" in one.name]
+
+
 def test_open_streams_and_silent_connections_do_not_keep_it_from_ending(asked):
     silent = socket.create_connection(("127.0.0.1", asked.port), timeout=10)
     streams = [asked.stream() for _ in range(3)]  # accepted after it
     next_event(streams[0][1], "state")
+    assert len(threads_of_monitors()) == 5
     started = time.monotonic()
 
     asked.monitor.close()
 
     assert time.monotonic() - started < 5
-    assert not [
-        one for one in threading.enumerate() if "monitor" in one.name or "process_request" in one.name
-    ]
+    assert not threads_of_monitors()
     for sock, file in streams:
         file.close()
         sock.close()

@@ -53,9 +53,12 @@ def test_in_a_stack_a_constant_third_column_is_kz():
 
 
 def test_in_a_stack_a_third_column_that_varies_and_is_not_negative_is_a_weight():
-    read = slice_trajectory(with_columns(np.linspace(0, 1, 64)), partitions(ENCODING, 4))
+    ramp = np.linspace(0, 1, 64, dtype=np.float32)
+
+    read = slice_trajectory(with_columns(ramp), partitions(ENCODING, 4))
 
     assert read.weights is not None
+    assert np.array_equal(read.weights, np.tile(ramp, (24, 1)))
 
 
 def test_a_fourth_column_is_the_weight():

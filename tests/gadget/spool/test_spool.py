@@ -118,6 +118,7 @@ def test_a_failure_that_may_name_the_patient_is_not_on_the_list(spool):
 
     (record,) = read_manifest(spool.folder)
     assert record.outcome.startswith("failed: The reconstruction failed (ValueError).")
+    assert PATIENT not in (spool.folder / "scans.jsonl").read_text()
 
 
 def test_the_list_says_when_how_much_and_how_it_ended_and_nothing_of_the_patient(spool, caplog):

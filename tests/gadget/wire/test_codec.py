@@ -233,13 +233,16 @@ def test_a_bucket_gives_each_readout_its_own_arrays():
 
 
 def test_received_arrays_cannot_be_written_to():
-    for message in decode(CONVERSATION):
-        for array in (getattr(message, "data", None), getattr(message, "trajectory", None)):
-            if isinstance(array, np.ndarray):
-                assert not array.flags.writeable
-        if isinstance(message, Acquisition):
-            with pytest.raises(ValueError, match="read-only"):
-                message.header["flags"] = 0
+    messages = decode(CONVERSATION)
+    fields = [getattr(message, name, None) for message in messages for name in ("data", "trajectory")]
+    arrays = [field for field in fields if isinstance(field, np.ndarray)]
+    assert len(arrays) == 2 * 3 + 2 + 8 + 3  # readouts have two; waveforms, images, arrays of images
+    assert not any(array.flags.writeable for array in arrays)
+    readouts = [message for message in messages if isinstance(message, Acquisition)]
+    assert len(readouts) == 3
+    for readout in readouts:
+        with pytest.raises(ValueError, match="read-only"):
+            readout.header["flags"] = 0
 
 
 def test_large_arrays_are_sent_without_a_copy():

@@ -187,6 +187,7 @@ def test_images_have_the_pixel_type_of_their_chain(name, data_type, dtype, data_
 
 def test_meta_of_images_is_kept_with_the_nul_that_gadgetron_counts(data_folder):
     images = [m for m in decode(golden(data_folder, "external_image_meta")) if isinstance(m, Image)]
+    assert len(images) == 2
     for image in images:
         assert image.meta.endswith("</ismrmrdMeta>\n\0")
         assert "<name>ExampleKey</name>" in image.meta
@@ -196,6 +197,7 @@ def test_meta_of_images_is_kept_with_the_nul_that_gadgetron_counts(data_folder):
 def test_image_arrays_hold_the_images(data_folder):
     arrays = [m for m in decode(golden(data_folder, "external_imagearray")) if isinstance(m, ImageArray)]
     images = [m for m in decode(golden(data_folder, "external_image_float")) if isinstance(m, Image)]
+    assert len(arrays) == 2
     for array, image in zip(arrays, images, strict=True):
         assert array.data.shape == (64, 64, 1, 1, 1, 1, 1)
         assert array.headers.shape == (1, 1, 1)

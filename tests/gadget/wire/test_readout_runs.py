@@ -140,7 +140,9 @@ def test_a_run_keeps_no_more_memory_than_it_may():
 @pytest.mark.parametrize("n_samples", [64, SMALL_BYTES // 8])
 def test_arrays_are_aligned_and_cannot_be_written_to(n_samples):
     """Small readouts in a run, and larger ones each by itself."""
-    for readout in readouts_of(by_hand.acquisition(n_samples, 1, 3) * 3):
+    readouts = readouts_of(by_hand.acquisition(n_samples, 1, 3) * 3)
+    assert len(readouts) == 3
+    for readout in readouts:
         assert readout.data.flags.aligned
         assert readout.trajectory.flags.aligned
         assert not readout.data.flags.writeable

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
-from torch import nn
+from small_energies import Quartic
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -24,17 +24,6 @@ from reconlib.priors.library import load_prior
 SHIPPED = Path(__file__).parents[3] / "config" / "priors" / "brain-local"
 CPU = torch.device("cpu")
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
-class Quartic(nn.Module):
-    """R = sum of x^4: exact enough on any device, by automatic differentiation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, image):
-        return self.factor * image.pow(4).sum(dim=(1, 2, 3))
 
 
 class OnDevice(TorchDispatchMode):

@@ -4,21 +4,18 @@ import math
 
 import pytest
 import torch
+from small_energies import random_local_network
 from torch.nn import functional
 
 from reconlib.energies import local_fast
-from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
+from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork
 from reconlib.energies.protocol import Energy
 
 
 @pytest.fixture
 def network(generator) -> LocalEnergyNetwork:
-    """Three resolutions, float64, every weight random (so are the modulations, which start at zero)."""
-    network = LocalEnergyNetwork(LocalEnergySizes(widths=(3, 4, 5), input_gain=2.0)).double()
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, dtype=torch.float64, generator=generator))
-    return network
+    """Three resolutions, float64."""
+    return random_local_network(generator, (3, 4, 5), torch.float64)
 
 
 def written_out(network: LocalEnergyNetwork, image: torch.Tensor, level: float) -> torch.Tensor:

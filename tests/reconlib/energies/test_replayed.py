@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from small_energies import Quartic, random_local_network
 from torch import nn
 
 from gadget.benchmark.counting import counted
 from reconlib.energies.cuda_graphs import CudaGraphs
-from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
+from reconlib.energies.local import LocalEnergy
 from reconlib.energies.network import NetworkEnergy
 from reconlib.energies.orientation import OrientedEnergy
 from reconlib.energies.protocol import Energy
@@ -55,24 +56,9 @@ class FixedMemory:
         return replay
 
 
-class Quartic(nn.Module):
-    """R = sum of x^4, for automatic differentiation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(0.5))
-
-    def forward(self, image):
-        return self.factor * image.pow(4).sum(dim=(1, 2, 3))
-
-
 @pytest.fixture
 def local(generator) -> LocalEnergy:
-    network = LocalEnergyNetwork(LocalEnergySizes(widths=(3, 4), input_gain=2.0))
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator))
-    return LocalEnergy(network, 0.05, 1.5)
+    return LocalEnergy(random_local_network(generator), 0.05, 1.5)
 
 
 @pytest.fixture(params=["local", "network", "turned"])

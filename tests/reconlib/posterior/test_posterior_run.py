@@ -2,6 +2,7 @@
 
 import math
 
+import jaxtyping
 import pytest
 import torch
 from gaussian_scans import NO_IMAGINARY_PRIOR, Quadratic, Roughness, prior_of, reconstruction_of, scan
@@ -38,9 +39,9 @@ def quick(
 
 
 def assert_same(found, expected, rtol=1e-4):
-    scale = float(expected.std.nan_to_num(0).max())
-    torch.testing.assert_close(found.mean, expected.mean, rtol=rtol, atol=rtol * scale, equal_nan=True)
-    torch.testing.assert_close(found.std, expected.std, rtol=rtol, atol=rtol * scale, equal_nan=True)
+    scale = float(expected.std.max())
+    torch.testing.assert_close(found.mean, expected.mean, rtol=rtol, atol=rtol * scale)
+    torch.testing.assert_close(found.std, expected.std, rtol=rtol, atol=rtol * scale)
 
 
 @pytest.mark.parametrize("sampler", ["kinetic", "langevin", "mala", "sk-rock"])
@@ -343,6 +344,7 @@ def test_a_real_image_stays_real_and_of_the_sign_that_its_prior_knows(generator,
         ({"thin": 0}, "thin is 0; it must be at least 1"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(setting, match):
-    with pytest.raises(Exception, match=match if "sampler" not in setting else "nuts"):
+def test_settings_that_cannot_be_are_refused(setting, match, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # which checks a name before we do
+    with pytest.raises(ValueError, match=match):
         PosteriorSettings(**setting)

@@ -4,8 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from small_energies import random_local_network
 
-from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
+from reconlib.energies.local import LocalEnergy
 from reconlib.priors.signal_energy import SignalEnergy, brightness, levelled, signal_energy
 
 BRIGHT = 0.4
@@ -39,11 +40,7 @@ def body(value: float = 1.0) -> torch.Tensor:
 
 @pytest.fixture
 def local(generator) -> LocalEnergy:
-    network = LocalEnergyNetwork(LocalEnergySizes(widths=(3, 4), input_gain=2.0))
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator))
-    return LocalEnergy(network, 0.05)
+    return LocalEnergy(random_local_network(generator), 0.05)
 
 
 def test_brightness_is_that_of_the_bright_pixels():

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
+from small_energies import random_local_network
 
-from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork, LocalEnergySizes
+from reconlib.energies.local import LocalEnergy
 from reconlib.training.energy_percentiles import energy_percentiles
 
 
@@ -55,10 +56,7 @@ def test_every_resolution_counts():
 
 
 def test_regions_of_a_local_energy_have_percentiles_of_their_own(generator):
-    network = LocalEnergyNetwork(LocalEnergySizes(widths=(3, 4), input_gain=2.0))
-    with torch.no_grad():
-        for parameter in network.parameters():
-            parameter.copy_(0.4 * torch.randn(parameter.shape, generator=generator))
+    network = random_local_network(generator)
     images = torch.ones(5, 64, 96) + 0.1 * torch.randn(5, 64, 96, generator=generator)
     images[:, :, 32:64] = 0
     images[4, :32, :32] *= torch.rand(32, 32, generator=generator)
