@@ -235,14 +235,15 @@ def with_corrected_reference(scan: FullScan) -> FullScan:
 def with_added_noise(scan: FullScan, share: float) -> FullScan:
     """Return the scan with noise added to its samples, up to ``share`` times the maximum of its image.
 
+    The image is the root sum of squares of the samples, whatever the reference is, whose units may be others.
     That is the standard deviation per real component, the scan's own noise included; the reference stays as
     it was, with its own noise. White noise of a generator that is seeded by the samples is added.
     """
-    reference = scan.reference if scan.reference is not None else root_sum_of_squares(scan.coil_images())
-    wanted, own = share * float(reference.max()), scan.noise_std
+    combined = root_sum_of_squares(scan.coil_images())
+    wanted, own = share * float(combined.max()), scan.noise_std
     if not wanted > own:
         raise ScanError(
-            f"{scan.name} has noise of {own / float(reference.max()):.4f} of its maximum already, so none "
+            f"{scan.name} has noise of {own / float(combined.max()):.4f} of its maximum already, so none "
             f"can be added up to {share:g}; name a larger share."
         )
     seed = int.from_bytes(hashlib.sha256(scan.samples.numpy().tobytes()).digest()[:7], "little")
@@ -256,7 +257,7 @@ def with_added_noise(scan: FullScan, share: float) -> FullScan:
         added_noise_std=added,
         noise_std=wanted,
         noise_source=f"added up to {share:g} of the maximum (before: {own:.4g}, {scan.noise_source})",
-        reference=reference,
+        reference=combined if scan.reference is None else scan.reference,
     )
 
 

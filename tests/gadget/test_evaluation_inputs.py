@@ -256,6 +256,15 @@ def test_noise_is_added_up_to_a_share_of_the_maximum_and_the_reference_keeps_its
         with_added_noise(louder, 0.001)
 
 
+def test_added_noise_is_a_share_of_the_samples_image_whatever_units_the_truth_has(tmp_path):
+    path = make_scan(tmp_path / "recorded.h5", n_slices=1)
+    by_samples, by_truth = (read_full_scans(path, SETTINGS, use_truth=use)[0] for use in (False, True))
+    louder = with_added_noise(by_truth, 0.1)
+    assert louder.noise_std == pytest.approx(0.1 * rss_of(by_samples).max(), rel=1e-6)
+    assert torch.equal(louder.samples, with_added_noise(by_samples, 0.1).samples)
+    assert torch.equal(louder.reference, by_truth.reference)
+
+
 def test_a_truth_has_no_noise_of_its_own(tmp_path):
     path = tmp_path / "scan.h5"
     write_scan(path, simulate_head_scan(ScanSettings(matrix=MATRIX, n_coils=2, pattern="full")))
@@ -282,8 +291,10 @@ def test_the_corrected_reference_lacks_the_floor_of_the_noise_that_the_scan_stat
 
 
 def test_the_corrected_reference_is_that_of_before_noise_is_added(tmp_path, kspace):
-    scan = with_corrected_reference(read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0])
+    plain = read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0]
+    scan = with_corrected_reference(plain)
     louder = with_added_noise(scan, 0.02)
+    assert torch.equal(louder.samples, with_added_noise(plain, 0.02).samples)
     assert torch.equal(louder.reference, scan.reference)
     assert louder.reference_noise_std == scan.noise_std < louder.noise_std
 
