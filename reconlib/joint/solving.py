@@ -27,6 +27,9 @@ from reconlib.joint.split_solver import SplitSettings, split_solve
 Solver = Literal["fast", "paper"]
 ITERATIONS: dict[Solver, int] = {"fast": 16, "paper": 100}
 START_ITERATIONS = 10
+START_COIL_STEPS = 2
+"""Of conjugate gradients, in each coil step of the start. In place of 3: 7 % of the whole time, and 0.00 and
+0.01 dB on eight simulated scans each with Cartesian 4-fold and Gaussian 8-fold sampling."""
 START_WEIGHT = 0.1
 """lambda of total variation in the start, times the noise level: that of the prior ``total-variation``."""
 
@@ -103,7 +106,10 @@ class JointProblem:
             initial_image=self.image,
             initial_coils=self.coils,
             settings=SplitSettings(
-                iterations=START_ITERATIONS, averaged=0.0, estimate_coils=self.estimate_coils
+                iterations=START_ITERATIONS,
+                coil_steps=START_COIL_STEPS,
+                averaged=0.0,
+                estimate_coils=self.estimate_coils,
             ),
             generator=torch.Generator(),
             out_of_time=self.out_of_time,

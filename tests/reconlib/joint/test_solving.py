@@ -15,7 +15,7 @@ from reconlib.joint.image_model import ImageModel
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import prior_weight
 from reconlib.joint.result import JointProgress
-from reconlib.joint.solving import START_ITERATIONS, START_WEIGHT, JointProblem
+from reconlib.joint.solving import START_COIL_STEPS, START_ITERATIONS, START_WEIGHT, JointProblem
 from reconlib.joint.split_solver import SplitSettings, split_solve
 from reconlib.priors.library import find_prior, load_prior
 
@@ -72,7 +72,7 @@ def test_the_start_is_the_joint_estimate_of_total_variation_at_its_priors_weight
         CoilSmoothness(0.1),
         initial_image=image,
         initial_coils=coils,
-        settings=SplitSettings(iterations=START_ITERATIONS, averaged=0.0),
+        settings=SplitSettings(iterations=START_ITERATIONS, coil_steps=START_COIL_STEPS, averaged=0.0),
         generator=torch.Generator(),
     )
     assert torch.equal(result.image, expected.image)
