@@ -15,20 +15,18 @@ from reconlib.joint.axis_order import (
     seeing_exchanged,
 )
 from reconlib.joint.coil_step import mean_coil_magnitude
-from reconlib.joint.data_consistency import DataConsistency, DataTerm, normalise_coils
 from reconlib.joint.echo_shift import echo_centred
 from reconlib.joint.first_estimate import first_estimate, with_smooth_maps
 from reconlib.joint.given_start import check_given
 from reconlib.joint.image_model import ImageModel, ImagePhase
 from reconlib.joint.map_start import has_own_calibration
+from reconlib.joint.measured import Measured, solve_trusting, weighted_adjoint
 from reconlib.joint.outcome import Outcome
 from reconlib.joint.prior_weight import WeightRule, prior_weight
-from reconlib.joint.result import JointProgress, JointResult, JointTrace, between
-from reconlib.joint.sample_trust import is_repeated, sample_trust
-from reconlib.joint.solving import ITERATIONS, START_ITERATIONS, JointProblem, Solver
+from reconlib.joint.result import JointProgress, JointResult, JointTrace
+from reconlib.joint.solving import ITERATIONS, JointProblem, Solver
 from reconlib.kspace import KSpace, NonuniformKSpace
-from reconlib.operators.fourier import SampledFourier, ifft2c
-from reconlib.operators.least_squares import LeastSquares
+from reconlib.operators.fourier import ifft2c
 from reconlib.operators.nonuniform import NonuniformFourier
 from reconlib.operators.sense import root_sum_of_squares
 from reconlib.priors.card import PriorCard
@@ -116,7 +114,7 @@ def zero_filled(kspace: KSpace | NonuniformKSpace) -> Tensor:
     """
     if isinstance(kspace, NonuniformKSpace):
         fourier = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
-        return root_sum_of_squares(_weighted_adjoint(fourier, kspace))
+        return root_sum_of_squares(weighted_adjoint(fourier, kspace))
     return root_sum_of_squares(ifft2c(kspace.samples * kspace.mask))
 
 
@@ -190,10 +188,8 @@ def reconstruct(
     kspace, turn = echo_centred(kspace)
     if turn is not None:
         coils, initial_coils = (one if one is None else one * turn.conj() for one in (coils, initial_coils))
-    data, coil_images, fourier = _measured(kspace)
-    peaks = root_sum_of_squares(coil_images).amax(dim=(1, 2, 3))
-    used = peaks != 0  # NaN and infinity count as used: the solver reports them as not finite
-    scales = [1 / (peak or value) if 0 < value < math.inf else 1.0 for value in peaks.tolist()]
+    measured = Measured.of(kspace, peak)
+    data, coil_images, scales, used = measured.data, measured.coil_images, measured.scales, measured.used
     levels = [kspace.noise_std * scale for scale in scales]
     weights = [
         prior_weight(
@@ -206,8 +202,7 @@ def reconstruct(
         for level in levels
     ]
     device = coil_images.device
-    factors = torch.tensor(scales, device=device)
-    per_slice = factors[:, None, None, None]
+    per_slice = measured.factors[:, None, None, None]
     noise_level = torch.tensor(levels, dtype=torch.float64, device=device)[used]
     model = ImageModel(
         phase,
@@ -245,57 +240,11 @@ def reconstruct(
         seed=seed,
         out_of_time=out_of_time,
     )
-
-    iterations = iterations_of(settings)
-    own, trust, n_pilot, result = data.scaled(factors).select(used), None, 0, None
-    if (
-        isinstance(kspace, NonuniformKSpace)
-        and isinstance(fourier, NonuniformFourier)
-        and is_repeated(kspace)
-    ):
-        pilot = problem.start(own, between(on_iteration, before=0, after=problem.n_start + iterations))
-        n_pilot = START_ITERATIONS
-        if Outcome.OUT_OF_TIME in pilot.outcomes:
-            result = pilot
-        else:
-            seen = torch.zeros_like(coil_images)
-            seen[used] = normalise_coils(pilot.coils)[0] * pilot.image / per_slice[used]
-            trust = sample_trust(kspace, fourier, seen)
-        if trust is not None:
-            own = LeastSquares.of(fourier, kspace.samples, trust).scaled(factors).select(used)
-        elif problem.n_start:
-            problem = problem.started(pilot)
-    if result is None:
-        result = problem.solve(own, iterations, between(on_iteration, before=n_pilot, after=0))
-    collected = _collect(
-        result,
-        used,
-        scales,
-        levels,
-        [weight for weight, _ in weights],
-        weights[0][1],
-        phase,
-        settings.solver,
-    )
+    result, trust = solve_trusting(measured, problem, iterations_of(settings), on_iteration)
+    collected = _collected(measured, result, trust, levels, weights, phase, settings.solver)
     if turn is not None:
         collected = replace(collected, coils=collected.coils * turn)
-    return replace(collected, trust=trust)
-
-
-def _measured(
-    kspace: KSpace | NonuniformKSpace,
-) -> tuple[DataTerm, Tensor, SampledFourier | NonuniformFourier]:
-    """Return the data term, coil images to start from, complex64 (slice, coil, y, x), and the transform."""
-    if isinstance(kspace, NonuniformKSpace):
-        transform = NonuniformFourier.plan(kspace.trajectory, kspace.shape)
-        return LeastSquares.of(transform, kspace.samples), _weighted_adjoint(transform, kspace), transform
-    fourier, samples = SampledFourier.fold(kspace)
-    return DataConsistency(fourier, samples), fourier.adjoint(samples), fourier
-
-
-def _weighted_adjoint(fourier: NonuniformFourier, kspace: NonuniformKSpace) -> Tensor:
-    """A^H W z."""
-    return fourier.adjoint(kspace.samples * kspace.weights[:, None])
+    return collected
 
 
 def _has_centre(kspace: KSpace | NonuniformKSpace) -> bool:
@@ -303,23 +252,21 @@ def _has_centre(kspace: KSpace | NonuniformKSpace) -> bool:
     return isinstance(kspace, NonuniformKSpace) or has_own_calibration(kspace.mask)
 
 
-def _collect(
+def _collected(
+    measured: Measured,
     result: JointResult,
-    used: Tensor,
-    scales: list[float],
+    trust: Tensor | None,
     levels: list[float],
-    weights: list[float],
-    rule: WeightRule,
+    weights: list[tuple[float, WeightRule]],
     phase: ImagePhase,
     solver: Solver,
 ) -> Reconstruction:
     """Put the slices that were reconstructed back between the all-zero ones, in the units of the samples."""
-    n_slices = len(scales)
+    used, n_slices = measured.used, len(measured.scales)
     image = result.image.new_zeros((n_slices, *result.image.shape[1:]))
-    coils = result.coils.new_zeros((n_slices, *result.coils.shape[1:]))
-    unscale = 1 / torch.tensor(scales, device=image.device)[used][:, None, None, None]
+    coils = torch.zeros_like(measured.coil_images)
     magnitude = root_sum_of_squares(result.coils)
-    image[used] = result.image * unscale
+    image[used] = result.image * (1 / measured.factors[used][:, None, None, None])
     coils[used] = result.coils / magnitude.clamp_min(torch.finfo(magnitude.dtype).tiny)
     outcomes = [Outcome.ALL_ZERO] * n_slices
     n_iterations, magnitudes = [0] * n_slices, [0.0] * n_slices
@@ -333,12 +280,13 @@ def _collect(
         coils=coils,
         outcomes=tuple(outcomes),
         n_iterations=tuple(n_iterations),
-        scale=tuple(scales),
+        scale=tuple(measured.scales),
         noise_level=tuple(levels),
-        prior_weight=tuple(weights),
+        prior_weight=tuple(weight for weight, _ in weights),
         mean_coil_magnitude=tuple(magnitudes),
-        prior_weight_rule=rule,
+        prior_weight_rule=weights[0][1],
         image_phase=phase,
         solver=solver,
         trace=result.trace,
+        trust=trust,
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from reconlib import reconstruction
+from reconlib.joint import measured
 from reconlib.joint.result import JointProgress
 from reconlib.joint.sample_trust import RING, is_repeated, sample_trust
 from reconlib.joint.solving import START_ITERATIONS
@@ -142,11 +142,26 @@ def test_a_scan_that_contradicts_itself_gives_a_better_image(scan, faulty, tv, m
     found = reconstruct(faulty, prior=tv, settings=settings, on_iteration=seen.append)
     total = START_ITERATIONS + 20
     assert [(one.iteration, one.iterations) for one in seen] == [(k + 1, total) for k in range(total)]
-    monkeypatch.setattr(reconstruction, "is_repeated", lambda _kspace: False)
+    monkeypatch.setattr(measured, "is_repeated", lambda _kspace: False)
     plain = reconstruct(faulty, prior=tv, settings=settings)
     assert found.trust is not None
     assert plain.trust is None
     assert psnr(found.image, scan.truth) > psnr(plain.image, scan.truth) + 1
+
+
+def test_where_samples_agree_the_estimate_goes_on_from_the_first_steps(clean, monkeypatch):
+    """So it is the estimate of a scan that nobody asked whether its samples agree, after as many steps."""
+    learned = load_prior(find_prior("brain-local", [SHIPPED]), torch.device("cpu"))
+    settings = ReconstructionSettings(iterations=2)
+    seen: list[JointProgress] = []
+    found = reconstruct(clean, prior=learned, settings=settings, on_iteration=seen.append)
+    assert found.trust is None
+    assert [one.iteration for one in seen] == list(range(1, START_ITERATIONS + 3))
+    assert seen[-1].iterations == START_ITERATIONS + 2
+    monkeypatch.setattr(measured, "is_repeated", lambda _kspace: False)
+    plain = reconstruct(clean, prior=learned, settings=settings)
+    assert torch.equal(found.image, plain.image)
+    assert torch.equal(found.coils, plain.coils)
 
 
 def test_sampling_trusts_samples_as_the_reconstruction_did(faulty, tv):
