@@ -75,8 +75,11 @@ class DataTerm(Protocol):
         """
         ...
 
-    def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
-        """E^H E x of an image (slice, 1, y, x), with maps e (slice, coil, y, x) and their conjugates."""
+    def combined_normal(self, directions: Tensor, conjugates: Tensor, images: Tensor, /) -> Tensor:
+        """E^H E x of n images of each slice (slice, n, y, x).
+
+        With maps e (slice, coil, y, x) and their conjugates.
+        """
         ...
 
     def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "DataTerm"]]:
@@ -121,30 +124,28 @@ class DataConsistency:
         """|M F d|^2 / 2."""
         return half_square(self.fourier.forward(step))
 
-    def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
+    def combined_normal(self, directions: Tensor, conjugates: Tensor, images: Tensor, /) -> Tensor:
         """Sum of conj(e_c) F^H M F e_c x over the coils, some at a time."""
-        device = image.device
+        device, n_coils = images.device, directions.shape[1]
+        fourier = SampledFourier(self.fourier.mask[:, None], self.fourier.axes)
 
-        def of_some(parts: Sequence[tuple[slice, DataConsistency]]) -> Tensor:
-            total, measured = torch.zeros_like(image), None
-            for coils, _ in parts:
-                measured = torch.mul(directions[:, coils], image, out=_room(measured, directions[:, coils]))
-                self.fourier.normal_in_place(measured)
+        def of_some(parts: Sequence[slice]) -> Tensor:
+            total, measured = torch.zeros_like(images), None
+            for coils in parts:
+                maps, stack = directions[:, coils, None], images[:, None]
+                measured = torch.mul(maps, stack, out=_room(measured, maps, stack))
+                fourier.normal_in_place(measured)
                 for coil in range(measured.shape[1]):
-                    total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil : coil + 1])
+                    total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil])
             return total
 
-        totals = for_all(of_some, groups(self.parts(directions.shape[1]), device), device)
-        return reduce(Tensor.add_, totals)
+        parts = _coils_at_once(n_coils, images.numel(), device)
+        return reduce(Tensor.add_, for_all(of_some, groups(parts, device), device))
 
     def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "DataConsistency"]]:
         """Return data terms of as many coils as fit into a core's cache; on a GPU all at once."""
-        n_pixels = self.samples[:, 0].numel()
-        at_once = max(1, CACHED_PIXELS // n_pixels) if self.samples.device.type == "cpu" else n_coils
-        return [
-            (slice(first, first + at_once), replace(self, samples=self.samples[:, first : first + at_once]))
-            for first in range(0, n_coils, at_once)
-        ]
+        parts = _coils_at_once(n_coils, self.samples[:, 0].numel(), self.samples.device)
+        return [(coils, replace(self, samples=self.samples[:, coils])) for coils in parts]
 
     def select(self, rows: Tensor, /) -> "DataConsistency":
         """Return the data term of some of the slices."""
@@ -158,9 +159,16 @@ class DataConsistency:
         return self.fourier.forward(coil_images).sub_(self.samples)
 
 
-def _room(used: Tensor | None, like: Tensor) -> Tensor:
-    """Return memory that was used before, where it has the shape; new pages cost as much as an FFT."""
-    return used if used is not None and used.shape == like.shape else torch.empty_like(like)
+def _coils_at_once(n_coils: int, n_pixels: int, device: torch.device) -> list[slice]:
+    """Return as many coils of ``n_pixels`` each as fit into a core's cache; on a GPU all at once."""
+    at_once = max(1, CACHED_PIXELS // max(1, n_pixels)) if device.type == "cpu" else n_coils
+    return [slice(first, min(first + at_once, n_coils)) for first in range(0, n_coils, at_once)]
+
+
+def _room(used: Tensor | None, maps: Tensor, stack: Tensor) -> Tensor:
+    """Return memory for a product, the same where its shape is; new pages cost as much as an FFT."""
+    shape = torch.Size((len(stack), maps.shape[1], *stack.shape[2:]))
+    return used if used is not None and used.shape == shape else stack.new_empty(shape)
 
 
 def image_gradient(directions: Tensor, pull: Tensor) -> Tensor:

@@ -100,9 +100,13 @@ class LeastSquares:
         """|A d|^2 / 2: the part of f that is of second order in a step; float64 (slice,)."""
         return self.operator.half_norm(step)
 
-    def combined_normal(self, directions: Tensor, conjugates: Tensor, image: Tensor, /) -> Tensor:
-        """Sum of conj(e_c) A^H A e_c x over the coils: (slice, 1, y, x)."""
-        return (self.operator.normal(directions * image) * conjugates).sum(dim=1, keepdim=True)
+    def combined_normal(self, directions: Tensor, conjugates: Tensor, images: Tensor, /) -> Tensor:
+        """Sum of conj(e_c) A^H A e_c x over the coils, of n images of each slice (slice, n, y, x)."""
+        measured = self.operator.normal(directions[:, :, None] * images[:, None])
+        total = torch.zeros_like(images)
+        for coil in range(measured.shape[1]):
+            total.addcmul_(conjugates[:, coil : coil + 1], measured[:, coil])
+        return total
 
     def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "LeastSquares"]]:
         """Return all coils as one part: the operator is fastest on all of them."""

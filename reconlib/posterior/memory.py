@@ -1,6 +1,6 @@
 """How much memory chains need, and how many are evaluated at once.
 
-An evaluation passes through the data term (coil images before, in and after the Fourier transform) and then
+An evaluation passes through the data term (coil images, and as much again for their transform) and then
 through the prior (the features of a network and what their gradient needs); the larger of the two counts. The
 workspace of the FFT and convolution libraries is not in the numbers.
 """
@@ -27,7 +27,7 @@ _PAPER_BYTES = 140_000_000
 def bytes_per_chain(matrix: tuple[int, int], n_coils: int, prior: Prior) -> int:
     """Return the bytes that a chain of a (y, x) slice needs at most: its state, and its evaluation."""
     n_pixels = matrix[0] * matrix[1]
-    data = (3 * n_coils + 2) * _COMPLEX * n_pixels
+    data = (2 * n_coils + 4) * _COMPLEX * n_pixels
     return _STATE_IMAGES * _COMPLEX * n_pixels + max(data, _prior_bytes(n_pixels, prior))
 
 

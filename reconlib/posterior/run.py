@@ -163,7 +163,7 @@ class PosteriorRun:
         """Do all the work, with a pause after each step; image (slice, 1, y, x) scaled, sigma (slice,)."""
         settings, generator = self.settings, self._generator
         n_chains = settings.chains
-        watched = WatchedStatistics.choose(image, target.fourier)
+        watched = WatchedStatistics.choose(image, target.data)
         start = image.repeat_interleave(n_chains, dim=0)
         start = (
             start + target.noise(generator) * sigma.float().repeat_interleave(n_chains)[:, None, None, None]

@@ -30,7 +30,7 @@ chain and shared by the slices, so the chains of a slice do not depend on its ne
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -40,7 +40,7 @@ from reconlib.energies.protocol import Energy
 from reconlib.energies.quadratic_variation import QuadraticVariation
 from reconlib.energies.replayed import release_replays
 from reconlib.energies.view import View
-from reconlib.joint.data_consistency import normalise_coils
+from reconlib.joint.data_consistency import DataConsistency, normalise_coils
 from reconlib.joint.image_model import ImageModel
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.operators.fourier import SampledFourier
@@ -124,7 +124,7 @@ class PriorTarget:
 class PosteriorTarget:
     """The posterior of a batch of slices; see the module's text."""
 
-    fourier: SampledFourier | LeastSquares
+    data: DataConsistency | LeastSquares
     """What gives A^H A."""
     directions: Tensor
     """e: complex64 (slice, coil, y, x), normalised maps."""
@@ -139,8 +139,13 @@ class PosteriorTarget:
     n_chains: int
     chunk: int
     """Rows that are evaluated at once; halved where the device's memory does not suffice."""
+    conjugates: Tensor = field(init=False)
+    """Of ``directions``."""
     view: View = View()
     """How R sees the images, those of all rows alike."""
+
+    def __post_init__(self) -> None:
+        self.conjugates = self.directions.conj().resolve_conj()
 
     @property
     def real(self) -> bool:
@@ -154,16 +159,7 @@ class PosteriorTarget:
 
     def with_one_chain(self) -> "PosteriorTarget":
         """Return the same density for one chain per slice."""
-        return PosteriorTarget(
-            self.fourier,
-            self.directions,
-            self.backprojection,
-            self.half_data_norm,
-            self.model,
-            self.inverse_variance,
-            n_chains=1,
-            chunk=self.chunk,
-        )
+        return replace(self, n_chains=1)
 
     def evaluate(self, image: Tensor, /) -> Evaluation:
         """E and its gradient, in chunks of rows; out of memory, with chunks of half the size."""
@@ -235,14 +231,15 @@ class PosteriorTarget:
         """Write the results of some rows into the last four arguments."""
         n_together = slices.stop - slices.start
         n_chains = chains.stop - chains.start
-        stack = image.reshape(n_together, n_chains, *image.shape[1:])
-        directions = self.directions[slices, None]
-        coil_images = _normal(self.fourier, directions * stack, slices)
-        projected = torch.einsum("kncyx,kncyx->knyx", directions.conj().expand_as(coil_images), coil_images)
-        backprojection = self.backprojection[slices].expand(n_together, n_chains, *image.shape[-2:])
-        pull = projected.sub_(backprojection).reshape(image.shape)
+        stack = image.reshape(n_together, n_chains, *image.shape[2:])
+        term = self.data
+        if n_together < len(self.directions):
+            term = term.select(torch.arange(slices.start, slices.stop, device=image.device))
+        projected = term.combined_normal(self.directions[slices], self.conjugates[slices], stack)
+        backprojection = self.backprojection[slices].expand_as(stack).reshape(image.shape)
+        pull = projected.reshape(image.shape).sub_(backprojection)
         inverse_variance = self.inverse_variance[slices].repeat_interleave(n_chains)
-        away = pull - backprojection.reshape(image.shape)
+        away = pull - backprojection
         value = real_dot(image, away) / 2 + self.half_data_norm[slices].repeat_interleave(n_chains)
         data[:] = value * inverse_variance
         if self.real:
@@ -254,17 +251,9 @@ class PosteriorTarget:
         torch.add(data_gradient, prior_gradient, out=gradient)
 
 
-def _normal(fourier: SampledFourier | LeastSquares, coil_images: Tensor, slices: slice) -> Tensor:
-    """A^H A of the coil images (slice, chain, coil, y, x) of some of the slices."""
-    if isinstance(fourier, LeastSquares):
-        return fourier.select(torch.arange(slices.start, slices.stop)).normal(coil_images)
-    part = SampledFourier(fourier.mask[slices, None], fourier.axes)
-    return part.adjoint(part.forward(coil_images))
-
-
 def _measured(
     kspace: KSpace | NonuniformKSpace, trust: Tensor | None, directions: Tensor, scale: Tensor, rows: Tensor
-) -> tuple[SampledFourier | LeastSquares, Tensor, Tensor]:
+) -> tuple[DataConsistency | LeastSquares, Tensor, Tensor]:
     """Return what gives A^H A, A^H z (slice, 1, y, x) and |z|^2 / 2 of the slices, in scaled units."""
     factors = scale[:, None, None, None]
     if isinstance(kspace, NonuniformKSpace):
@@ -276,7 +265,8 @@ def _measured(
         KSpace(samples=kspace.samples[rows], mask=kspace.mask[rows], noise_std=kspace.noise_std)
     )
     samples = samples * factors
-    return grid, SenseInImage(directions, grid).adjoint(samples), half_square(samples)
+    combined = SenseInImage(directions, grid).adjoint(samples)
+    return DataConsistency(grid, samples), combined, half_square(samples)
 
 
 def posterior_target(
@@ -296,9 +286,9 @@ def posterior_target(
     sigma = per_slice(reconstruction.noise_level)
     image = reconstruction.image[rows] * scale[:, None, None, None]
     directions = normalise_coils(reconstruction.coils[rows])[0]
-    fourier, backprojection, half_data_norm = _measured(kspace, reconstruction.trust, directions, scale, rows)
+    data, backprojection, half_data_norm = _measured(kspace, reconstruction.trust, directions, scale, rows)
     target = PosteriorTarget(
-        fourier=fourier,
+        data=data,
         directions=directions,
         backprojection=backprojection,
         half_data_norm=half_data_norm,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from reconlib.operators.fourier import SampledFourier
+from reconlib.joint.data_consistency import DataConsistency
 from reconlib.operators.least_squares import LeastSquares
 from reconlib.posterior.target import Evaluation
 
@@ -36,15 +36,15 @@ class WatchedStatistics:
     """complex64 (slice, pixel): the reconstruction's phase there."""
 
     @staticmethod
-    def choose(image: Tensor, fourier: SampledFourier | LeastSquares) -> "WatchedStatistics":
-        """Choose for reconstructions complex (slice, 1, y, x), sampled by ``fourier``.
+    def choose(image: Tensor, data: DataConsistency | LeastSquares) -> "WatchedStatistics":
+        """Choose for reconstructions complex (slice, 1, y, x), of the measured ``data``.
 
         The choice in a slice does not depend on the others, nor on the random numbers of the chains.
         """
         n_slices, _, n_y, n_x = image.shape
         cycles = torch.fft.fftfreq(n_y)[:, None] ** 2 + torch.fft.fftfreq(n_x) ** 2
         order = cycles.flatten().argsort(stable=True).to(image.device)
-        acquired = _acquired(fourier).expand(n_slices, 1, n_y, n_x).reshape(n_slices, -1)
+        acquired = _acquired(data).expand(n_slices, 1, n_y, n_x).reshape(n_slices, -1)
         lowest = order[:N_FREQUENCIES].expand(n_slices, -1)
         # stable: those not acquired first, by rising frequency; where all are, the lowest once more
         missing = acquired[:, order].to(torch.uint8).argsort(dim=1, stable=True)[:, :N_FREQUENCIES]
@@ -73,6 +73,6 @@ class WatchedStatistics:
         return torch.cat([energies, coefficients.real, coefficients.imag, along], dim=2)
 
 
-def _acquired(fourier: SampledFourier | LeastSquares) -> Tensor:
+def _acquired(data: DataConsistency | LeastSquares) -> Tensor:
     """Which frequencies were measured, in FFT order; of a trajectory, those with a sample for each cell."""
-    return fourier.preconditioner < 1 if isinstance(fourier, LeastSquares) else fourier.mask > 0
+    return data.preconditioner < 1 if isinstance(data, LeastSquares) else data.fourier.mask > 0

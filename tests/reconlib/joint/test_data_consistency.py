@@ -13,6 +13,9 @@ from reconlib.joint.data_consistency import COIL_FLOOR, DataConsistency, image_g
 from reconlib.kspace import KSpace
 from reconlib.operators.fourier import SampledFourier
 from reconlib.operators.inner_product import half_square, real_dot
+from reconlib.operators.least_squares import LeastSquares
+from reconlib.operators.nonuniform import NonuniformFourier
+from reconlib.operators.toeplitz import ToeplitzNormal
 
 
 @pytest.fixture
@@ -120,6 +123,25 @@ def test_the_normal_operator_of_the_image_is_the_dense_one(sampled, generator, m
         e = np.concatenate([model * one.numpy().ravel() for one in coils[row]])
         expected = e.conj().T @ (e @ image[row].numpy().ravel())
         np.testing.assert_allclose(found[row].numpy().ravel(), expected, atol=1e-5)
+
+
+def test_several_images_of_a_slice_are_those_one_by_one(sampled, generator):
+    """As the chains of a slice are, on the grid and off it."""
+    n_slices, n_y, n_x = len(sampled.kspace.samples), *sampled.kspace.samples.shape[-2:]
+    coils = random_point(generator, real=False)[1].to(torch.complex64)
+    images = torch.complex(*torch.randn(2, n_slices, 3, n_y, n_x, generator=generator)).to(coils)
+    points = torch.rand(n_slices, 40, 2, generator=generator) - 0.5
+    samples = torch.zeros(n_slices, coils.shape[1], 40, dtype=torch.complex64)
+    terms = [sampled.data]
+    for normal in (NonuniformFourier.plan, lambda *given: ToeplitzNormal.of(NonuniformFourier.plan(*given))):
+        term = LeastSquares.of(NonuniformFourier.plan(points, (n_y, n_x)), samples)
+        terms.append(replace(term, operator=normal(points, (n_y, n_x))))
+    for data in terms:
+        conjugates = coils.conj().resolve_conj()
+        together = data.combined_normal(coils, conjugates, images)
+        for one in range(3):
+            alone = data.combined_normal(coils, conjugates, images[:, one : one + 1].contiguous())
+            torch.testing.assert_close(together[:, one : one + 1], alone, rtol=1e-5, atol=1e-5)
 
 
 def test_the_normal_operator_of_coil_images_is_the_dense_one(sampled, generator):

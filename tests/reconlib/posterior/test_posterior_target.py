@@ -7,6 +7,7 @@ import pytest
 import torch
 from gaussian_scans import Quadratic, Roughness, prior_of, reconstruction_of, scan
 
+from reconlib.joint.data_consistency import DataConsistency
 from reconlib.operators.fourier import SampledFourier
 from reconlib.posterior.curvature import SAFETY, largest_curvature
 from reconlib.posterior.outcome import PosteriorOutcome
@@ -110,8 +111,10 @@ def test_the_lowest_frequencies_that_were_not_acquired_are_watched(generator):
     mask = kspace.mask.clone()
     mask[1] = False
     mask[1, :, 7:10] = True
-    fourier, _ = SampledFourier.fold(type(kspace)(samples=kspace.samples, mask=mask, noise_std=1.0))
-    watched = WatchedStatistics.choose(image, fourier)
+    data = DataConsistency(
+        *SampledFourier.fold(type(kspace)(samples=kspace.samples, mask=mask, noise_std=1.0))
+    )
+    watched = WatchedStatistics.choose(image, data)
     rows, columns = watched.frequencies // 15, watched.frequencies % 15
     lines = torch.minimum(rows, 16 - rows)
     assert watched.frequencies.shape == (2, 8)
@@ -125,8 +128,7 @@ def test_the_lowest_frequencies_that_were_not_acquired_are_watched(generator):
 def test_statistics_are_what_they_are_called(generator):
     kspace, _, image = scan(generator, n_slices=2, grid=(16, 15))
     image = image * (torch.arange(15) > 4)  # air on one side
-    fourier, _ = SampledFourier.fold(kspace)
-    watched = WatchedStatistics.choose(image, fourier)
+    watched = WatchedStatistics.choose(image, DataConsistency(*SampledFourier.fold(kspace)))
     draws = torch.complex(*torch.randn(2, 6, 1, 16, 15, generator=generator))
     energies = torch.arange(6, dtype=torch.float64)
     found = watched.of(draws, Evaluation(draws, energies, 10 * energies)).numpy()

@@ -8,6 +8,7 @@ import pytest
 import torch
 from scipy import integrate, stats
 
+from reconlib.joint.data_consistency import DataConsistency
 from reconlib.joint.image_model import ImageModel
 from reconlib.operators.fourier import SampledFourier
 from reconlib.operators.inner_product import half_square
@@ -95,7 +96,7 @@ def one_coil_target(data, sigma, *, phase, n_chains):
     image = data[None, None].to(torch.complex64)
     one = torch.ones(1, dtype=torch.float64)
     return PosteriorTarget(
-        fourier=fourier,
+        data=DataConsistency(fourier, image),
         directions=torch.ones(1, 1, n_y, n_x, dtype=torch.complex64),
         backprojection=image,
         half_data_norm=half_square(image),
