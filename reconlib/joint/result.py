@@ -11,7 +11,7 @@ from reconlib.joint.outcome import Outcome
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointProgress:
-    """One iteration, for callers that watch: those of the start and of a pilot estimate count, too."""
+    """One iteration, for callers that watch; those of total variation that come first count, too."""
 
     iteration: int
     iterations: int
