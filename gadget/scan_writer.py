@@ -58,17 +58,19 @@ def write_scan(
 ) -> None:
     """Write a scan, or several as repetitions of one, into an ISMRMRD file that appears whole or not at all.
 
-    The oversampled readouts hold the image with zeros at both sides, so removing the oversampling gives the
-    samples back exactly (apart from float32 rounding). Noise readouts come first; their noise has the scan's
-    covariance, multiplied by the ratio of dwell times and by the receiver's noise bandwidth, which is what
-    prewhitening divides by. They go by ``settings.noise_seed``.
+    The oversampled readouts hold the image with noise of the scan's covariance at both sides, as a receiver
+    has it in its whole bandwidth; removing the oversampling gives the samples back exactly (apart from
+    float32 rounding). Noise readouts come first; their noise has the scan's covariance, multiplied by the
+    ratio of dwell times and by the receiver's noise bandwidth, which is what prewhitening divides by. Both
+    go by ``settings.noise_seed``.
     """
     refuse_existing(path, overwrite=overwrite)
     scans = (scan,) if isinstance(scan, SimulatedScan) else tuple(scan)
     _check_repetitions(scans)
     readouts = list(_noise_readouts(scans[0], settings))
+    generator = torch.Generator().manual_seed(settings.noise_seed + 4_000_037)
     for repetition, repeated in enumerate(scans):
-        readouts += _repetition(repeated, repetition, settings)
+        readouts += _repetition(repeated, repetition, settings, generator)
     _number(readouts)
     buffer = io.BytesIO()
     with h5py.File(buffer, "w") as file:
@@ -95,13 +97,21 @@ def read_truth(path: Path) -> Truth | None:
         raise FileError(f"Cannot read the truth of {path}: {error}.") from error
 
 
-def oversample_readout(samples: NDArray[np.complexfloating], factor: int) -> NDArray[np.complex64]:
-    """Sample readouts (..., kx) more densely, by zeros beside the image: unitary, centre to centre."""
+def oversample_readout(
+    samples: NDArray[np.complexfloating], factor: int, beside: NDArray[np.complexfloating] | None = None
+) -> NDArray[np.complex64]:
+    """Sample readouts (..., kx) more densely, by columns beside the image: unitary, centre to centre.
+
+    ``beside`` (..., (factor - 1) kx) is what these hold, from left to right; None: zeros.
+    """
     n_kx = samples.shape[-1]
     image = _shifted(np.fft.ifft, samples.astype(np.complex128))
     wide = np.zeros((*samples.shape[:-1], factor * n_kx), dtype=np.complex128)
     start = (factor * n_kx) // 2 - n_kx // 2
     wide[..., start : start + n_kx] = image
+    if beside is not None:
+        wide[..., :start] = beside[..., :start]
+        wide[..., start + n_kx :] = beside[..., start:]
     return _shifted(np.fft.fft, wide).astype(np.complex64)
 
 
@@ -147,9 +157,14 @@ def _noise_readouts(scan: SimulatedScan, settings: ScanFileSettings) -> Iterator
         yield header, samples
 
 
-def _repetition(scan: SimulatedScan, repetition: int, settings: ScanFileSettings) -> list[Readout]:
+def _repetition(
+    scan: SimulatedScan, repetition: int, settings: ScanFileSettings, generator: torch.Generator
+) -> list[Readout]:
     """Imaging readouts of one repetition, in the order in which they are measured."""
-    samples = oversample_readout(scan.kspace.samples.numpy(), settings.readout_oversampling)
+    n_slices, _, n_ky, n_kx = scan.kspace.samples.shape
+    factor = settings.readout_oversampling
+    beside = draw_noise(scan.noise_covariance, (n_slices, n_ky, (factor - 1) * n_kx), generator)
+    samples = oversample_readout(scan.kspace.samples.numpy(), factor, beside.movedim(0, 1).numpy())
     lines_of = [np.flatnonzero(mask) for mask in scan.kspace.mask[:, 0, :, 0].numpy()]
     order = [(slice_, int(line)) for slice_, lines in enumerate(lines_of) for line in lines]
     if settings.interleave_slices:

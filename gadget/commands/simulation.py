@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gadget.commands.options import Group, Overwrite, refuse_outputs
+from gadget.commands.simulation_options import refuse_idle_options
 from gadget.commands.trajectory_simulation import Trajectory, simulate_trajectory
+from gadget.counted import counted
 
 if TYPE_CHECKING:
     from reconlib.simulation.scan import SimulatedScan
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
+    context: typer.Context,
     scan: Annotated[Path, typer.Argument(metavar="SCAN.h5", help="Scan to write, ISMRMRD HDF5.")],
     image: Annotated[
         Path | None,
@@ -47,11 +50,16 @@ def simulate(
         bool, typer.Option("--phantom", help="Ellipses of exact k-space, not a head (not with cartesian).")
     ] = False,
     pattern: Annotated[
-        Literal["random", "uniform", "full"], typer.Option(help="Which lines are measured.")
+        Literal["random", "uniform", "full"], typer.Option(help="Which lines are measured (cartesian only).")
     ] = "random",
-    acceleration: Annotated[float, typer.Option(help="How many times fewer lines.", min=1)] = 4.0,
+    acceleration: Annotated[
+        float, typer.Option(help="How many times fewer lines (not with --pattern full).", min=1)
+    ] = 4.0,
     calibration: Annotated[
-        float, typer.Option(help="Share of lines in the fully measured centre.", min=0, max=1)
+        float,
+        typer.Option(
+            help="Share of lines in the fully measured centre (not with --pattern full).", min=0, max=1
+        ),
     ] = 0.08,
     noise: Annotated[
         float,
@@ -62,7 +70,9 @@ def simulate(
     ] = 0.0,
     noise_readouts: Annotated[int, typer.Option(help="Noise readouts before the scan.", min=0)] = 32,
     oversampling: Annotated[int, typer.Option(help="Readout oversampling.", min=1)] = 2,
-    repetitions: Annotated[int, typer.Option(help="The same again, with other noise.", min=1)] = 1,
+    repetitions: Annotated[
+        int, typer.Option(help="The same again, with other noise (cartesian only).", min=1)
+    ] = 1,
     mask_seed: Annotated[int, typer.Option(help="Seed of the pattern 'random'.")] = 42,
     seed: Annotated[int, typer.Option(help="Seed of head, coils, phase and noise.")] = 0,
     group: Group = "dataset",
@@ -77,13 +87,7 @@ def simulate(
         raise typer.BadParameter("--image and --kspace exclude each other; give one of them.")
     if kspace is not None and repetitions > 1:
         raise typer.BadParameter("--repetitions needs new noise for each, which --kspace never gets.")
-    if trajectory == "cartesian" and phantom:
-        raise typer.BadParameter("--phantom is for radial and spiral scans; give --trajectory, too.")
-    if trajectory != "cartesian" and (image is not None or kspace is not None or repetitions > 1):
-        raise typer.BadParameter(
-            f"--trajectory {trajectory} scans one head or the phantom; leave out --image, --kspace and "
-            "--repetitions."
-        )
+    refuse_idle_options(context)
     refuse_outputs(None, scan, overwrite=overwrite)
 
     from dataclasses import replace
@@ -133,8 +137,8 @@ def simulate(
     n_slices, n_coils, n_lines, n_samples = scans[0].kspace.samples.shape
     measured = int(scans[0].kspace.mask[0, 0, :, 0].sum())
     typer.echo(
-        f"{scan}: {n_slices} slice{'s' * (n_slices > 1)}, {n_coils} coils, "
-        f"{measured} of {n_lines} lines of {n_samples} samples"
+        f"{scan}: {counted(n_slices, 'slice')}, {counted(n_coils, 'coil')}, "
+        f"{measured} of {counted(n_lines, 'line')} of {n_samples} samples"
     )
 
 

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Literal
 
 import typer
 
+from gadget.counted import counted
+
 if TYPE_CHECKING:
     from reconlib.simulation.scan_settings import ScanSettings
 
@@ -56,8 +58,9 @@ def simulate_trajectory(
     write_trajectory_scan(path, scan, recording, overwrite=overwrite)
     n_slices, n_coils, n_readouts, n_samples = scan.samples.shape
     full = spread.full_readouts(scan.matrix)
+    readout = "interleave" if trajectory == "spiral" else "spoke"
     typer.echo(
-        f"{path}: {n_slices} slice{'s' * (n_slices > 1)}, {n_coils} coils, "
-        f"{n_readouts} {'interleaves' if trajectory == 'spiral' else 'spokes'} of {n_samples} samples "
+        f"{path}: {counted(n_slices, 'slice')}, {counted(n_coils, 'coil')}, "
+        f"{counted(n_readouts, readout)} of {n_samples} samples "
         f"({full} would be complete)"
     )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gadget.counted import counted
 from gadget.errors import FileError, ScanError
 from gadget.inspection.coils import CoilTally
 from gadget.inspection.content import (
@@ -252,7 +253,7 @@ class Inspector:
 
 
 def _readouts(n: int) -> str:
-    return "1 readout" if n == 1 else f"{n} readouts"
+    return counted(n, "readout")
 
 
 def _chosen(groups: tuple[FileGroup, ...]) -> str | None:

@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from gadget.counted import counted
 from gadget.errors import FileError
 from gadget.figures import DPI, save_figure
 from gadget.inspection.content import Inspection, Pattern
@@ -118,8 +119,8 @@ def noise_figure(inspection: Inspection) -> Figure:
         axis.set_xticks(range(n_coils), names, rotation=90, fontsize=6)
         axis.set_yticks(range(n_coils), names, fontsize=6)
     axis.set_title(
-        f"noise of {n_coils} coils, {inspection.noise.n_samples} samples of "
-        f"{inspection.noise.n_readouts} readouts",
+        f"noise of {counted(n_coils, 'coil')}, {counted(inspection.noise.n_samples, 'sample')} of "
+        f"{counted(inspection.noise.n_readouts, 'readout')}",
         fontsize=9,
     )
     return figure

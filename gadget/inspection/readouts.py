@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gadget.counted import counted
 from gadget.errors import ScanError
 from gadget.inspection.content import Loop, ReadoutGroup, SliceGeometry, Times
 from gadget.prior_suitability import tilts
@@ -199,7 +200,7 @@ def _loop_note(name: str, found: set[int], announced: Any) -> str | None:
     outside = sorted(value for value in found if not announced.minimum <= value <= announced.maximum)
     if outside:
         return (
-            f"{len(outside)} value{'s' * (len(outside) > 1)} outside the header's limits "
+            f"{counted(len(outside), 'value')} outside the header's limits "
             f"({outside[0]}{f' to {outside[-1]}' if len(outside) > 1 else ''})"
         )
     if not name.startswith(("kspace", "segment")) and len(found) < announced.size:

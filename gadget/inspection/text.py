@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
+from gadget.counted import counted
 from gadget.inspection.content import (
     EncodingContent,
     ExpectedImages,
@@ -211,8 +212,8 @@ def _coils(inspection: Inspection) -> Iterator[str]:
     noise = inspection.noise
     if noise is not None:
         dwell = ", ".join(f"{value:g}" for value in noise.dwell_us)
-        plural = "" if noise.n_readouts == 1 else "s"
-        yield f"{noise.n_readouts} noise readout{plural}, {noise.n_samples} samples, dwell time {dwell} us"
+        readouts, samples = counted(noise.n_readouts, "noise readout"), counted(noise.n_samples, "sample")
+        yield f"{readouts}, {samples}, dwell time {dwell} us"
     elif inspection.readouts:
         yield "no noise readouts"
     if inspection.coils:
@@ -237,14 +238,14 @@ def _coils(inspection: Inspection) -> Iterator[str]:
 def _trajectory(inspection: Inspection) -> Iterator[str]:
     for one in inspection.trajectory:
         ranges = (f"{low:.4g} to {high:.4g}" for low, high in zip(one.minimum, one.maximum, strict=True))
-        yield f"{one.dimensions} dimensions: {'; '.join(ranges)}"
+        yield f"{counted(one.dimensions, 'dimension')}: {'; '.join(ranges)}"
 
 
 def _waveforms(inspection: Inspection) -> Iterator[str]:
     for one in inspection.waveforms:
         yield (
-            f"id {one.waveform_id}: {one.n_waveforms} with {one.n_channels} channels, in all {one.n_samples} "
-            f"samples of {one.sample_time_us:g} us"
+            f"id {one.waveform_id}: {one.n_waveforms} with {counted(one.n_channels, 'channel')}, in all "
+            f"{counted(one.n_samples, 'sample')} of {one.sample_time_us:g} us"
         )
 
 
@@ -278,7 +279,7 @@ def _times(inspection: Inspection) -> Iterator[str]:
 
 def _outcome(inspection: Inspection) -> Iterator[str]:
     outcome = inspection.outcome
-    yield f"{outcome.n_images} image{'' if outcome.n_images == 1 else 's'}"
+    yield counted(outcome.n_images, "image")
     batches = [list(alike) for _, alike in groupby(outcome.images, key=_what_is_alike)]
     for alike in batches[:MOST_LINES]:
         one = alike[0]
@@ -288,7 +289,7 @@ def _outcome(inspection: Inspection) -> Iterator[str]:
         size = " x ".join(str(n) for n in one.matrix)
         fov = " x ".join(f"{value:g}" for value in one.fov_mm)
         complete = "" if one.is_complete else ", INCOMPLETE"
-        yield f"{labels}: {of_slabs}{size} pixels, {fov} mm, from {one.n_coils} coils{complete}"
+        yield f"{labels}: {of_slabs}{size} pixels, {fov} mm, from {counted(one.n_coils, 'coil')}{complete}"
         yield from _bullets((*one.notes, *one.prior_mismatches))
     if len(batches) > MOST_LINES:
         yield f"and {len(batches) - MOST_LINES} further groups of images"

@@ -166,8 +166,13 @@ def centre_run(lines: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def draw_noise(covariance: Tensor, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Complex noise (coil, *shape), complex128, with the covariance (coil, coil) between coils."""
+    """Complex noise (coil, *shape), complex128, with the covariance (coil, coil) between coils.
+
+    A covariance of zeros gives zeros.
+    """
     n_coils = covariance.shape[0]
+    if not bool(covariance.any()):
+        return torch.zeros(n_coils, *shape, dtype=torch.complex128)
     white = torch.randn(2, n_coils, *shape, generator=generator, dtype=torch.float64) * math.sqrt(0.5)
     factor = torch.linalg.cholesky(covariance.to(torch.complex128))
     noise: Tensor = torch.tensordot(factor, torch.complex(white[0], white[1]), dims=1)

@@ -9,10 +9,14 @@ import numpy as np
 import pytest
 import torch
 from ismrmrd import xsd
+from scan_assembly import assembled
 
 from gadget.errors import FileError, SettingsError
+from gadget.scan.assemble import AssemblySettings
+from gadget.scan_file import read_scan
 from gadget.scan_writer import oversample_readout, read_truth, write_scan
 from gadget.scan_writer_header import ScanFileSettings
+from gadget.wire.messages import Acquisition
 from reconlib.evaluation.sampling_patterns import mask_from_lines, random_lines
 from reconlib.kspace import KSpace
 from reconlib.simulation.scan import SimulatedScan, scan_from_kspace, simulate_head_scan
@@ -250,6 +254,93 @@ def test_seeds_decide_the_noise_readouts(tmp_path):
     a, b, c = (noise_of(tmp_path / f"{name}.h5")[0] for name in "abc")
     assert np.array_equal(a, b)
     assert not np.array_equal(a, c)
+
+
+def noisy_head() -> SimulatedScan:
+    """Correlated noise that hides the head at the edges of k-space, unequal coils."""
+    return simulate_head_scan(
+        ScanSettings(
+            matrix=(40, 27),
+            n_slices=2,
+            n_coils=3,
+            noise=1.0,
+            noise_correlation=0.6,
+            pattern="full",
+        )
+    )
+
+
+def beside_image(path, repetition=0):
+    """What the columns outside of the field of view hold, (coil, all), twofold oversampling of 27 columns."""
+    _, readouts = read_back(path)
+    data = np.stack(
+        [
+            r.data
+            for r in readouts
+            if not r.is_flag_set(ismrmrd.ACQ_IS_NOISE_MEASUREMENT) and r.idx.repetition == repetition
+        ],
+        axis=1,
+    )
+    image = np.fft.fftshift(np.fft.ifft(np.fft.ifftshift(data, axes=-1), norm="ortho"), axes=-1)
+    outside = np.ones(54, dtype=bool)
+    outside[27 - 13 : 27 + 14] = False
+    return image[..., outside].reshape(3, -1)
+
+
+def test_raw_edges_have_the_noise_of_the_noise_readouts(tmp_path):
+    """A receiver's noise is white in its whole bandwidth, not in the field of view alone."""
+    write_scan(tmp_path / "scan.h5", noisy_head(), ScanFileSettings(n_noise_readouts=60))
+    _, readouts = read_back(tmp_path / "scan.h5")
+    imaging = [r for r in readouts if not r.is_flag_set(ismrmrd.ACQ_IS_NOISE_MEASUREMENT)]
+    far = [r.data for r in imaging if abs(r.idx.kspace_encode_step_1 - 20) > 12]
+    edges = np.concatenate([samples[:, [*range(10), *range(-10, 0)]] for samples in far], axis=1)
+    noise, _ = noise_of(tmp_path / "scan.h5")
+    for coil in range(3):
+        ratio = np.sqrt((np.abs(edges[coil]) ** 2).mean() / (np.abs(noise[coil]) ** 2).mean())
+        assert ratio == pytest.approx(1.0, abs=4 * np.sqrt(0.25 / edges.shape[1] + 0.25 / noise.shape[1]))
+
+
+def test_columns_beside_the_image_have_the_covariance_of_the_scan(tmp_path):
+    scan = noisy_head()
+    write_few(tmp_path / "scan.h5", scan)
+    beside = beside_image(tmp_path / "scan.h5")
+    expected = scan.noise_covariance.numpy()
+    scale = np.sqrt(np.outer(np.diag(expected).real, np.diag(expected).real))
+    n = beside.shape[1]
+    assert n == 2 * 40 * 27
+    assert np.abs((beside @ beside.conj().T / n - expected) / scale).max() < 5 / np.sqrt(n)
+
+
+def test_repetitions_and_seeds_have_their_own_noise_beside_the_image(tmp_path):
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_few(tmp_path / f"{name}.h5", [noisy_head()] * 2, noise_seed=seed)
+    a, b, c = (beside_image(tmp_path / f"{name}.h5") for name in "abc")
+    assert np.array_equal(a, b)
+    for other in (c, beside_image(tmp_path / "a.h5", repetition=1)):
+        likeness = np.abs(np.vdot(a, other)) / np.linalg.norm(a) / np.linalg.norm(other)
+        assert likeness < 5 / np.sqrt(a.size / 3)
+
+
+def test_a_scan_without_noise_gets_none(tmp_path):
+    scan = replace(noisy_head(), noise_covariance=torch.zeros(3, 3, dtype=torch.complex128))
+    write_few(tmp_path / "scan.h5", scan)
+    assert not noise_of(tmp_path / "scan.h5")[0].any()
+    beside = beside_image(tmp_path / "scan.h5")
+    assert np.abs(beside).max() < 1e-6 * float(scan.kspace.samples.abs().max())
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_without_noise_readouts_the_noise_level_is_found_in_the_lines(tmp_path, seed):
+    scan = simulate_head_scan(
+        ScanSettings(matrix=(96, 81), n_slices=2, noise=0.05, pattern="full", seed=seed, noise_seed=seed)
+    )
+    write_scan(tmp_path / "scan.h5", scan, ScanFileSettings(n_noise_readouts=0))
+    header, *readouts = read_scan(tmp_path / "scan.h5")
+    readouts = [one for one in readouts if isinstance(one, Acquisition)]
+    slices = assembled(header.text, readouts, AssemblySettings())
+    assert len(slices) == 2
+    for found in slices:
+        assert found.kspace.noise_std == pytest.approx(scan.kspace.noise_std, rel=0.1)
 
 
 @pytest.mark.parametrize("n", [5, 6, 13])
