@@ -17,6 +17,7 @@ The gradient with respect to the image is written out by hand. It is cheaper tha
 and score matching, which differentiates it once more, needs a single backward pass.
 """
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import cast
@@ -26,6 +27,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reconlib.energies.local_fast import value_and_gradient
+from reconlib.operators.threads import for_all
+
+PIXELS_AT_ONCE = 40_000
+"""Of images that a CPU evaluates together; the features of more do not stay in its caches."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +209,16 @@ def _potential(f: Tensor, log_weight: Tensor, factor: Tensor) -> tuple[Tensor, T
     return (weight * (root - 1)).sum(dim=1), weight * factor * f / root
 
 
+def _parts(images: Tensor) -> tuple[Tensor, ...]:
+    """Return the parts in which images are evaluated: on a CPU some for each thread, few at once."""
+    n_images, n_pixels = len(images), math.prod(images.shape[-2:])
+    if images.device.type != "cpu" or n_images == 1:
+        return (images,)
+    per_thread = -(-n_images // torch.get_num_threads())
+    n_at_once = min(per_thread, max(1, PIXELS_AT_ONCE // n_pixels))
+    return tuple(images[first : first + n_at_once] for first in range(0, n_images, n_at_once))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalEnergy:
     """A :class:`LocalEnergyNetwork` at one noise level, as an energy of images."""
@@ -229,8 +244,15 @@ class LocalEnergy:
             return self.network.energy_map(image, self._level(image))
 
     def _evaluate(self, image: Tensor, *, want_gradient: bool) -> tuple[Tensor, Tensor]:
-        with torch.no_grad():
+        def one(image: Tensor) -> tuple[Tensor, Tensor]:
             return value_and_gradient(self.network, image, self._level(image), want_gradient=want_gradient)
+
+        with torch.no_grad():
+            parts = _parts(image)
+            if len(parts) == 1:
+                return one(image)
+            values, gradients = zip(*for_all(one, parts, image.device), strict=True)
+            return torch.cat(values), torch.cat(gradients)
 
     def _level(self, image: Tensor) -> Tensor:
         return torch.full((1,), self.noise_level, device=image.device, dtype=image.dtype)

@@ -26,9 +26,9 @@ from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.joint.data_consistency import DataTerm
-from reconlib.operators.coil_threads import for_all
 from reconlib.operators.inner_product import real_dot
 from reconlib.operators.sense import real_products, root_sum_of_squares
+from reconlib.operators.threads import for_all
 
 SMALLEST_CURVATURE = 1e-6
 """m where the image is zero."""

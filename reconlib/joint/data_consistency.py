@@ -25,10 +25,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from reconlib.operators.coil_threads import for_all, groups
 from reconlib.operators.fourier import SampledFourier
 from reconlib.operators.inner_product import half_square
 from reconlib.operators.sense import root_sum_of_squares
+from reconlib.operators.threads import for_all, groups
 
 COIL_FLOOR = 1e-4
 """delta: far below the maps' magnitude, which is held at about 1."""

@@ -1,8 +1,8 @@
-"""Work on a few coils at a time, each thread with coils of its own.
+"""Work shared between threads, each with coils or slices of its own.
 
 torch shares each operation between threads, and threads wait for each other after each: for the small arrays
 of one coil that takes as long as the operation itself. Threads that each go through all operations on coils
-of their own wait once. What they call releases Python's lock.
+(or slices) of their own wait once. What they call releases Python's lock.
 """
 
 import os
@@ -61,7 +61,7 @@ def _threads(n: int, _process: int) -> ThreadPoolExecutor:
         torch.set_num_threads(1)
         are_ready.wait()
 
-    threads = ThreadPoolExecutor(n, "coils", initializer=begin)
+    threads = ThreadPoolExecutor(n, "shares", initializer=begin)
     for _ in range(n):
         threads.submit(int)
     are_ready.wait()

@@ -32,9 +32,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from reconlib.operators.coil_threads import for_all
 from reconlib.operators.inner_product import real_dot
 from reconlib.operators.nonuniform import NonuniformFourier
+from reconlib.operators.threads import for_all
 
 KERNEL_EPS = 1e-12
 """Relative error of K, which is computed once."""

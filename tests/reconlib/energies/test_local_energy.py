@@ -7,7 +7,7 @@ import torch
 from small_energies import random_local_network
 from torch.nn import functional
 
-from reconlib.energies import local_fast
+from reconlib.energies import local, local_fast
 from reconlib.energies.local import LocalEnergy, LocalEnergyNetwork
 from reconlib.energies.protocol import Energy
 
@@ -115,6 +115,30 @@ def test_slices_do_not_see_each_other(network, generator):
         alone_value, alone_gradient = network.value_and_gradient(image[i : i + 1], level[i : i + 1])
         torch.testing.assert_close(value[i : i + 1], alone_value)
         torch.testing.assert_close(gradient[i : i + 1], alone_gradient)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("n_slices", [2, 5])
+def test_many_images_are_evaluated_in_parts(network, generator, monkeypatch, threads, n_slices):
+    image = 0.2 * torch.randn(n_slices, 1, 40, 41, dtype=torch.float64, generator=generator)
+    expected = network.value_and_gradient(image, torch.tensor([0.05], dtype=torch.float64))
+    sizes = []
+
+    def watched(network, part, *rest, **how):
+        sizes.append(len(part))
+        return local_fast.value_and_gradient(network, part, *rest, **how)
+
+    monkeypatch.setattr(local, "value_and_gradient", watched)
+    monkeypatch.setattr(local, "PIXELS_AT_ONCE", 3 * 40 * 41)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = LocalEnergy(network, 0.05).value_and_gradient(image)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+    # three fit at once, and no thread is left without one
+    assert sorted(sizes) == {(1, 2): [2], (1, 5): [2, 3], (2, 2): [1, 1], (2, 5): [2, 3]}[threads, n_slices]
 
 
 def test_an_energy_freezes_its_network(network):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from reconlib.joint.data_consistency import DataConsistency
-from reconlib.operators.coil_threads import for_all, groups
 from reconlib.operators.fourier import SampledFourier
+from reconlib.operators.threads import for_all, groups
 
 CPU = torch.device("cpu")
 
