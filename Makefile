@@ -9,9 +9,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-# Two processes share the cores: one thread each, and none that spins while it waits.
-export OMP_NUM_THREADS ?= 1
-export OMP_WAIT_POLICY ?= PASSIVE
+# Two processes of tests share the cores: one thread each, and none that spins while it waits.
+test test-all: export OMP_NUM_THREADS ?= 1
+test test-all: export OMP_WAIT_POLICY ?= PASSIVE
 # Measured data for tests, where there is some; tests that need it say so when they skip.
 ifneq ($(wildcard ../shared/data),)
 export GADGETRON_EBM_DATA ?= $(abspath ../shared/data)
@@ -19,7 +19,6 @@ endif
 
 .PHONY: demo test test-all lint
 
-demo: export OMP_NUM_THREADS = 2
 demo: $(READY)
 	$(BIN)/gadgetron-ebm demo demo
 

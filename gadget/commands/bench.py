@@ -48,8 +48,8 @@ def bench(
 
     Prints tables; the folder gets results.md, results.json and scaling.png. Rows are kept in rows.jsonl: a
     run that was interrupted goes on where it stopped. Times are of this machine: leave it alone while it
-    runs, and set OMP_WAIT_POLICY=PASSIVE where others use it, too. Peers have their best weight, chosen with
-    the truth in hand ("oracle"); that choice is not in their time.
+    runs. Peers have their best weight, chosen with the truth in hand ("oracle"); that choice is not in their
+    time.
     """
     names = _named(case or [])
     settings = settings_of(config, prior=prior, set_=set_, device=device, seed=seed)
