@@ -21,6 +21,8 @@ from gadget.wire.messages import Acquisition, ScanHeader
 
 NO_TRUTH = "{} has no truth in it; only scans by `simulate` have. Use the reference 'rss'."
 
+FROM_OUTERMOST = "from the outermost samples"
+
 
 def kind_of_file(path: Path) -> Literal["array", "fastMRI", "ISMRMRD"]:
     """Return what a file with k-space is: by its name, and by what is in it."""
@@ -70,7 +72,7 @@ def truth_of_slice(path: Path, one: AssembledSlice) -> torch.Tensor:
 def noise_words(one: AssembledSlice) -> str:
     """Say where the noise level of an assembled slice comes from."""
     whitened = any("prewhitened with" in note for note in one.context.notes)
-    return "from the noise readouts" if whitened else "from the outermost samples"
+    return "from the noise readouts" if whitened else FROM_OUTERMOST
 
 
 def middle(n: int, wanted: int | None) -> range:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from gadget.errors import FileError, GadgetError, ScanError
 from gadget.evaluation_assembly import (
+    FROM_OUTERMOST,
     NO_TRUTH,
     assembled_slices,
     kind_of_file,
@@ -229,7 +230,13 @@ def with_corrected_reference(scan: FullScan) -> FullScan:
             f"{scan.noise_source}; the reference 'corrected' needs a level that fits the samples. Use the "
             "reference 'rss'."
         )
-    return replace(scan, reference=reference)
+    caution = ""
+    if scan.noise_source == FROM_OUTERMOST:
+        caution = (
+            "the noise floor that was taken off the reference is an estimate: there are no noise readouts, "
+            "and the outermost samples hold signal, too; compare with --reference rss"
+        )
+    return replace(scan, reference=reference, caution=caution)
 
 
 def with_added_noise(scan: FullScan, share: float) -> FullScan:

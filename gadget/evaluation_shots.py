@@ -31,6 +31,8 @@ from reconlib.operators.nonuniform import NonuniformFourier
 
 DEFAULT_PATTERNS = ("every-3",)
 REFERENCE_ITERATIONS = 12
+WELL_COVERED = 0.5
+"""Share of the cells of k-space from which on nothing is said of the reference."""
 _EVERY = re.compile(r"every-([2-9]|[1-9][0-9]+)")
 _COUNTERS = ("kspace_encode_step_2", "average", "slice", "contrast", "phase", "repetition", "set")
 
@@ -121,9 +123,10 @@ def _full_scan(path: Path, index: int, whole: Sequence[AssembledSlice], *, use_t
         reference, noise = truth_of_slice(path, one), 0.0
         if tuple(reference.shape[-2:]) != view:
             raise ScanError(f"{path}: the truth has {tuple(reference.shape[-2:])} pixels, the image {view}.")
+        caution = ""
     else:
         reference = in_view(cg_sense_image(kspace, REFERENCE_ITERATIONS)).contiguous()
-        noise = reference_noise(kspace)
+        noise, caution = reference_noise(kspace), _caution(one.context.coverage)
     return FullScan(
         name=path.stem if len(whole) == 1 else f"{path.stem} slice {index}",
         samples=fft2c(gridded),
@@ -131,6 +134,17 @@ def _full_scan(path: Path, index: int, whole: Sequence[AssembledSlice], *, use_t
         noise_source=noise_words(one),
         reference=reference,
         reference_noise_std=noise,
+        caution=caution,
+    )
+
+
+def _caution(coverage: float | None) -> str:
+    if coverage is None or coverage >= WELL_COVERED:
+        return ""
+    return (
+        f"the reference is CG-SENSE of readouts that lie in {100 * coverage:.0f} % of the cells of k-space "
+        "only, and has artefacts of its own; give a scan of more readouts, or one by simulate and "
+        "--reference truth"
     )
 
 

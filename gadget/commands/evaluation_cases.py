@@ -179,6 +179,8 @@ class CaseOptions:
 
 def _say_noise(scan: "FullScan") -> None:
     typer.echo(f"{scan.name}: noise level {scan.noise_std:.4g}, {scan.noise_source}", err=True)
+    if scan.caution:
+        typer.echo(f"{scan.name}: WARNING: {scan.caution}.", err=True)
 
 
 def refuse_common(cases: "list[Case]", calibration: "list[Case]") -> None:
@@ -224,7 +226,11 @@ def about(study: Study, reference: Reference, cases: "list[Case]") -> str:
     if any(case.pattern.startswith("every-") for case in cases):
         whole = "the stored truth" if reference == "truth" else "CG-SENSE of all of them"
         what += f" every-K: one readout in K of a radial or spiral scan, against {whole}."
-    lines = (f"* {case.scan.name}: noise level {case.scan.noise_source}" for case in cases)
+    lines = (
+        f"* {case.scan.name}: noise level {case.scan.noise_source}"
+        f"{'. WARNING: ' * bool(case.scan.caution)}{case.scan.caution}"
+        for case in cases
+    )
     return what + "\n\n" + "\n".join(dict.fromkeys(lines))
 
 

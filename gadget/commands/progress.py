@@ -15,6 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from gadget.counted import counted
+
 
 class _Iteration(Protocol):
     @property
@@ -32,7 +34,7 @@ class ReconstructionProgress:
         self._n_batches = 0
         if bars is not None:
             self._readouts = bars.add_task("readouts", total=n_readouts, visible=n_readouts is not None)
-            self._iterations = bars.add_task("image 1, iterations", total=None, visible=False)
+            self._iterations = bars.add_task("iterations", total=None, visible=False)
             self._steps = bars.add_task("uncertainty 1, steps", total=None, visible=False)
 
     def readout(self) -> None:
@@ -44,7 +46,11 @@ class ReconstructionProgress:
         """The reconstruction has come so far."""
         if self._bars is not None:
             self._bars.update(
-                self._iterations, completed=progress.iteration, total=progress.iterations, visible=True
+                self._iterations,
+                description=f"{counted(self._n_images, 'image')} made, iterations",
+                completed=progress.iteration,
+                total=progress.iterations,
+                visible=True,
             )
 
     def step(self, done: int, steps: int) -> None:
@@ -63,7 +69,9 @@ class ReconstructionProgress:
         """One more image is made."""
         self._n_images += 1
         if self._bars is not None:
-            self._bars.update(self._iterations, description=f"image {self._n_images + 1}, iterations")
+            self._bars.update(
+                self._iterations, description=f"{counted(self._n_images, 'image')} made, iterations"
+            )
 
 
 @contextmanager

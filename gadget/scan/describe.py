@@ -73,6 +73,7 @@ def scan_context(
     is_prewhitened: bool,
     notes: tuple[str, ...],
     warnings: tuple[str, ...],
+    coverage: float | None = None,
 ) -> ScanContext:
     """Make the context of a slice or slab from the header of one of its readouts, and what is counted."""
     return ScanContext(
@@ -113,6 +114,7 @@ def scan_context(
         n_calibration_lines=n_calibration_lines,
         n_lines_announced=n_lines_announced,
         n_averages=n_averages,
+        coverage=coverage,
         is_complete=is_complete,
         is_prewhitened=is_prewhitened,
         notes=notes,

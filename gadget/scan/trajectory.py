@@ -39,6 +39,7 @@ from reconlib.trajectories.spoke_phase import spoke_phases
 from reconlib.trajectories.spoke_shift import estimate_shift
 
 SMALLEST_COVERAGE = 0.04
+"""Share of the cells of k-space that samples must touch."""
 SMALLEST_SHIFT = 0.02
 """Shifts of spokes below this, in samples, are left alone."""
 SMALLEST_PHASE = 0.02
@@ -64,6 +65,8 @@ class SliceTrajectory:
     grid: TrajectoryGrid
     units: TrajectoryUnits
     """Those of the readouts; AUTO where the trajectory was built."""
+    coverage: float
+    """Share of the cells of k-space, one cycle per field of view wide, that samples touch; 1 at most."""
     notes: tuple[str, ...]
     """How it was read, for the log and the image's meta."""
     warnings: tuple[str, ...] = ()
@@ -128,13 +131,14 @@ def slice_trajectory(
     for row, readout in enumerate(readouts):
         kept[row, : int(readout.header["discard_pre"])] = False
         kept[row, n_samples - int(readout.header["discard_post"]) :] = False
-    _check_coverage(points[kept], grid, len(readouts))
+    coverage = _checked_coverage(points[kept], grid, len(readouts))
     return SliceTrajectory(
         points=points,
         stated=stated,
         kept=kept,
         weights=weights,
         grid=grid,
+        coverage=coverage,
         units=units,
         notes=notes,
         warnings=tuple(one for one in (*grid.notes, warning, cut) if one),
@@ -312,8 +316,8 @@ def _kinds_of_columns(
     return points, weights, notes
 
 
-def _check_coverage(points: NDArray[np.float64], grid: TrajectoryGrid, n_readouts: int) -> None:
-    """Refuse what touches too little of k-space."""
+def _checked_coverage(points: NDArray[np.float64], grid: TrajectoryGrid, n_readouts: int) -> float:
+    """Return the share of the disc of k-space that is touched; refuse what is too little."""
     n_x, n_y = grid.matrix
     cells = np.unique(np.round(points).astype(np.int64) @ np.array([1, 4 * n_x])).size
     coverage = cells / (np.pi / 4 * n_x * n_y)
@@ -324,3 +328,4 @@ def _check_coverage(points: NDArray[np.float64], grid: TrajectoryGrid, n_readout
             "readouts, or they were split over slices, repetitions or other counters that should be one "
             "image."
         )
+    return min(coverage, 1.0)

@@ -203,8 +203,13 @@ class TrajectoryKSpace:
         notes: tuple[str, ...],
     ) -> ScanContext:
         n_readouts, n_samples = trajectory.kept.shape
-        counted = f"{n_partitions} x {n_readouts}" if n_partitions > 1 else f"{n_readouts}"
-        measured = [f"{counted} non-Cartesian readouts of {n_samples} samples", *group.notes]
+        stack = f"{n_partitions} x " if n_partitions > 1 else ""
+        plural = "" if n_partitions * n_readouts == 1 else "s"
+        measured = [
+            f"{stack}{n_readouts} non-Cartesian readout{plural} of {n_samples} samples, in "
+            f"{100 * trajectory.coverage:.0f} % of the cells of k-space",
+            *group.notes,
+        ]
         if not group.is_complete:
             measured.append(
                 f"incomplete: {len(group.readouts)} readouts where the header announces {group.n_announced}"
@@ -230,6 +235,7 @@ class TrajectoryKSpace:
             n_calibration_lines=0,
             n_lines_announced=group.n_announced,
             n_averages=group.n_averages,
+            coverage=trajectory.coverage,
             is_complete=group.is_complete,
             is_prewhitened=is_prewhitened,
             notes=(*measured, *read, *as_notes(trajectory.warnings), *notes),

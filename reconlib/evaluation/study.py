@@ -52,6 +52,8 @@ class FullScan:
     """float32 (1, 1, y, x), where the truth is known better than by the samples."""
     reference_noise_std: float = 0.0
     """Of the reference's own noise, in its units; the root sum of squares has that of the samples."""
+    caution: str = ""
+    """Why the reference may be no good one, in words; empty where nothing speaks against it."""
     coils: Tensor | None = None
     """complex64 (1, coil, y, x), given maps that stay fixed."""
     fine_images: Callable[[], Tensor] | None = None

@@ -299,6 +299,19 @@ def test_the_corrected_reference_is_that_of_before_noise_is_added(tmp_path, kspa
     assert louder.reference_noise_std == scan.noise_std < louder.noise_std
 
 
+def test_a_floor_by_an_estimated_level_is_said_to_be_one(tmp_path):
+    cautions = {}
+    for n_noise_readouts in (0, 16):
+        path = tmp_path / f"{n_noise_readouts}.h5"
+        make_scan(path, n_noise_readouts=n_noise_readouts)
+        scan = with_corrected_reference(read_full_scans(path, SETTINGS, n_slices=1)[0])
+        cautions[n_noise_readouts] = scan.caution
+        # noise that is added later leaves the reference, and what is said of it
+        assert with_added_noise(scan, 0.2).caution == scan.caution
+    assert "there are no noise readouts" in cautions[0]
+    assert cautions[16] == ""
+
+
 def test_a_noise_level_above_all_samples_leaves_no_corrected_reference(tmp_path, kspace):
     scan = read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0]
     with pytest.raises(

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from dataclasses import replace
 
 import matplotlib.image as pictures
@@ -118,6 +119,31 @@ def test_the_truth_is_the_reference_on_request(files, radial):
     assert scan.reference_noise_std == 0
     said = about("parallel-imaging", "truth", cases)
     assert "one readout in K of a radial or spiral scan, against the stored truth." in said
+
+
+def test_it_is_said_where_there_are_too_few_readouts_for_a_reference(run, files, tmp_path):
+    scan = simulated(n_readouts=12)
+    write_trajectory_scan(tmp_path / "few.h5", scan)
+    cells = {(round(x), round(y)) for x, y in scan.points.reshape(-1, 2)}
+    share = 100 * len(cells) / (np.pi / 4 * MATRIX[0] * MATRIX[1])
+    said = r"WARNING: the reference is CG-SENSE of readouts that lie in (\d+) % of the cells of k-space"
+    arguments = ("--methods", "zero-filled", "--slices", "1", "--device", "cpu", "--no-pictures")
+
+    code, _, err = run("evaluate", tmp_path / "few.h5", *arguments, "--out", tmp_path / "a")
+    assert code == 0, err
+    for text in (" ".join(err.split()), (tmp_path / "a" / "table.md").read_text()):
+        found = re.search(f"few slice 0: .*{said}", text)
+        assert found, text
+        assert int(found[1]) == pytest.approx(share, abs=2)  # points midway between two cells go to either
+
+    code, _, err = run(
+        "evaluate", tmp_path / "few.h5", *arguments, "--reference", "truth", "--out", tmp_path / "b"
+    )
+    assert code == 0, err
+    assert "WARNING" not in err + (tmp_path / "b" / "table.md").read_text()
+
+    enough = read_shot_cases(files / "radial.h5", PLAIN, ["every-3"], n_slices=1)
+    assert enough[0][0].caution == ""
 
 
 def test_the_noise_of_the_reference_is_that_of_many_draws(generator):

@@ -197,4 +197,4 @@ def _hdf5_format(name: str, file: Path, wanted: str) -> Format | None:
     else:
         has = listed(keys, len(keys), 5) or "nothing"
         found = f"neither 'reconstruction_rss' (fastMRI) nor image groups (ISMRMRD), but {has}"
-    raise DataError(f"{name} has {found}. Training needs magnitude images; leave this file out (exclude).")
+    raise DataError(f"{name} has {found}. Magnitude images are needed; training leaves files out by exclude.")
