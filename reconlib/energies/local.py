@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from reconlib.energies.local_fast import value_and_gradient
-from reconlib.operators.threads import for_all
 
 PIXELS_AT_ONCE = 40_000
 """Of images that a CPU evaluates together; the features of more do not stay in its caches."""
@@ -210,13 +209,11 @@ def _potential(f: Tensor, log_weight: Tensor, factor: Tensor) -> tuple[Tensor, T
 
 
 def _parts(images: Tensor) -> tuple[Tensor, ...]:
-    """Return the parts in which images are evaluated: on a CPU some for each thread, few at once."""
-    n_images, n_pixels = len(images), math.prod(images.shape[-2:])
-    if images.device.type != "cpu" or n_images == 1:
+    """Return the parts in which images are evaluated: on a CPU as many at once as stay in its caches."""
+    if images.device.type != "cpu":
         return (images,)
-    per_thread = -(-n_images // torch.get_num_threads())
-    n_at_once = min(per_thread, max(1, PIXELS_AT_ONCE // n_pixels))
-    return tuple(images[first : first + n_at_once] for first in range(0, n_images, n_at_once))
+    n_at_once = max(1, PIXELS_AT_ONCE // math.prod(images.shape[-2:]))
+    return tuple(images[first : first + n_at_once] for first in range(0, len(images), n_at_once))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,7 +248,7 @@ class LocalEnergy:
             parts = _parts(image)
             if len(parts) == 1:
                 return one(image)
-            values, gradients = zip(*for_all(one, parts, image.device), strict=True)
+            values, gradients = zip(*map(one, parts), strict=True)
             return torch.cat(values), torch.cat(gradients)
 
     def _level(self, image: Tensor) -> Tensor:

@@ -28,7 +28,6 @@ from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.joint.data_consistency import DataTerm
 from reconlib.operators.inner_product import real_dot
 from reconlib.operators.sense import real_products, root_sum_of_squares
-from reconlib.operators.threads import for_all
 
 SMALLEST_CURVATURE = 1e-6
 """m where the image is zero."""
@@ -68,7 +67,7 @@ def newton_coil_step(
 
     def for_parts(work: Callable[[slice, DataTerm], Tensor]) -> Tensor:
         """Return the sum over the parts of what is (slice,) of each."""
-        return torch.stack(for_all(lambda one: work(*one), parts, maps.device)).sum(dim=0)
+        return torch.stack([work(*one) for one in parts]).sum(dim=0)
 
     def linearised(coils: slice, part: DataTerm) -> Tensor:
         pull, misfit = part.gradient_and_value(maps[:, coils] * image)
@@ -82,24 +81,16 @@ def newton_coil_step(
 
     def hessian(step: Tensor) -> Tensor:
         product = torch.empty_like(step)
-
-        def of_part(one: tuple[slice, DataTerm]) -> None:
-            coils, part = one
+        for coils, part in parts:
             pulled = part.normal_of(step[:, coils], image).mul_(conjugate)
             torch.add(smoothness.gradient(step[:, coils]), pulled, out=product[:, coils])
-
-        for_all(of_part, parts, maps.device)
         return _tangent(maps, product)
 
     def condition(residual: Tensor) -> Tensor:
         smooth = torch.empty_like(residual)
-
-        def of_part(one: tuple[slice, DataTerm]) -> None:
-            coils = one[0]
+        for coils, _ in parts:
             torch.fft.fft2(residual[:, coils], out=smooth[:, coils])
             torch.fft.ifft2(smooth[:, coils].mul_(inverse), out=smooth[:, coils])
-
-        for_all(of_part, parts, maps.device)
         return _tangent(maps, smooth)
 
     residual = _tangent(maps, gradient.clone()).neg_()

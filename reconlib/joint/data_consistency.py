@@ -19,7 +19,6 @@ Gradients follow the convention d/dRe + i d/dIm. With :math:`g_c = A^H (A e_c x 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -28,12 +27,11 @@ from torch import Tensor
 from reconlib.operators.fourier import SampledFourier
 from reconlib.operators.inner_product import half_square
 from reconlib.operators.sense import root_sum_of_squares
-from reconlib.operators.threads import for_all, groups
 
 COIL_FLOOR = 1e-4
 """delta: far below the maps' magnitude, which is held at about 1."""
 CACHED_PIXELS = 2**16
-"""Complex pixels of all slices and coils that are worked on together on a CPU: half a MiB."""
+"""Complex pixels of all slices and coils that each thread of a CPU works on at once: half a MiB."""
 
 
 def normalise_coils(coils: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,24 +124,18 @@ class DataConsistency:
 
     def combined_normal(self, directions: Tensor, conjugates: Tensor, images: Tensor, /) -> Tensor:
         """Sum of conj(e_c) F^H M F e_c x over the coils, some at a time."""
-        device, n_coils = images.device, directions.shape[1]
         fourier = SampledFourier(self.fourier.mask[:, None], self.fourier.axes)
-
-        def of_some(parts: Sequence[slice]) -> Tensor:
-            total, measured = torch.zeros_like(images), None
-            for coils in parts:
-                maps, stack = directions[:, coils, None], images[:, None]
-                measured = torch.mul(maps, stack, out=_room(measured, maps, stack))
-                fourier.normal_in_place(measured)
-                for coil in range(measured.shape[1]):
-                    total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil])
-            return total
-
-        parts = _coils_at_once(n_coils, images.numel(), device)
-        return reduce(Tensor.add_, for_all(of_some, groups(parts, device), device))
+        total, measured = torch.zeros_like(images), None
+        for coils in _coils_at_once(directions.shape[1], images.numel(), images.device):
+            maps, stack = directions[:, coils, None], images[:, None]
+            measured = torch.mul(maps, stack, out=_room(measured, maps, stack))
+            fourier.normal_in_place(measured)
+            for coil in range(measured.shape[1]):
+                total.addcmul_(conjugates[:, coils][:, coil : coil + 1], measured[:, coil])
+        return total
 
     def parts(self, n_coils: int, /) -> Sequence[tuple[slice, "DataConsistency"]]:
-        """Return data terms of as many coils as fit into a core's cache; on a GPU all at once."""
+        """Return data terms of as many coils as fit into the cores' caches; on a GPU all at once."""
         parts = _coils_at_once(n_coils, self.samples[:, 0].numel(), self.samples.device)
         return [(coils, replace(self, samples=self.samples[:, coils])) for coils in parts]
 
@@ -160,8 +152,9 @@ class DataConsistency:
 
 
 def _coils_at_once(n_coils: int, n_pixels: int, device: torch.device) -> list[slice]:
-    """Return as many coils of ``n_pixels`` each as fit into a core's cache; on a GPU all at once."""
-    at_once = max(1, CACHED_PIXELS // max(1, n_pixels)) if device.type == "cpu" else n_coils
+    """Return as many coils of ``n_pixels`` each as fit into the cores' caches; on a GPU all at once."""
+    cached = CACHED_PIXELS * torch.get_num_threads()
+    at_once = max(1, cached // max(1, n_pixels)) if device.type == "cpu" else n_coils
     return [slice(first, min(first + at_once, n_coils)) for first in range(0, n_coils, at_once)]
 
 

@@ -26,7 +26,6 @@ Fessler et al., IEEE Trans Signal Process 53:3393 (2005).
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -34,7 +33,6 @@ from torch import Tensor
 
 from reconlib.operators.inner_product import real_dot
 from reconlib.operators.nonuniform import NonuniformFourier
-from reconlib.operators.threads import for_all
 
 KERNEL_EPS = 1e-12
 """Relative error of K, which is computed once."""
@@ -129,8 +127,8 @@ class _Normal(torch.autograd.Function):
         for row, (given, found) in enumerate(zip(coil_images, result, strict=True)):
             kernel = operator.kernel_of(row)
             if given.device.type == "cpu":
-                pairs = list(zip(given.flatten(0, -3), found.flatten(0, -3), strict=True))
-                for_all(partial(_convolve_to, kernel=kernel, twists=operator.twists), pairs, given.device)
+                for image, place in zip(given.flatten(0, -3), found.flatten(0, -3), strict=True):
+                    place.copy_(_convolve(image, kernel, operator.twists))
             else:
                 found.copy_(_convolve(given, kernel, operator.twists))
         return result
@@ -141,12 +139,6 @@ class _Normal(torch.autograd.Function):
 
 
 _normal: Callable[[Tensor, ToeplitzNormal], Tensor] = _Normal.apply
-
-
-def _convolve_to(pair: tuple[Tensor, Tensor], kernel: Tensor, twists: tuple[Tensor, Tensor]) -> None:
-    """Write the convolution of the first of two images (y, x) to the second."""
-    image, place = pair
-    place.copy_(_convolve(image, kernel, twists))
 
 
 def _convolve(image: Tensor, kernel: Tensor, twists: tuple[Tensor, Tensor]) -> Tensor:

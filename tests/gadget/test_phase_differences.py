@@ -87,7 +87,14 @@ def interleaved(first, second):
     return [one for pair in zip(first, second, strict=True) for one in pair]
 
 
-@pytest.mark.parametrize(("comes_first", "image_phase"), [(0, "soft"), (1, "soft"), (1, "real")])
+@pytest.mark.parametrize(
+    ("comes_first", "image_phase"),
+    [
+        (0, "soft"),
+        pytest.param(1, "soft", marks=pytest.mark.slow),
+        pytest.param(1, "real", marks=pytest.mark.slow),
+    ],
+)
 def test_two_interleaved_contrasts_have_the_field_map_between_them(comes_first, image_phase):
     """The second contrast is dimmer, and its phase is turned by a field that wraps."""
     images = [MAGNITUDE * np.exp(1j * BACKGROUND), 0.8 * MAGNITUDE * np.exp(1j * (BACKGROUND + FIELD))]

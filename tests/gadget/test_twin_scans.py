@@ -189,7 +189,7 @@ VARIANTS = {
     "duplicate coil": Row(duplicate_coil),
     "readouts that are no image data": Row(other_readouts_between),
     # 3-D
-    "3-D": Row(slab),
+    "3-D": Row(slab, is_slow=True),
     "3-D, oversampled in all directions": Row(slab_oversampled, is_slow=True),
     "3-D, slices interpolated": Row(slab_interpolated, is_slow=True),
     "3-D, asymmetric echo": Row(slab_with(lambda _z, _y: True, slice(6, None)), 0.01, MANY, is_slow=True),

@@ -117,10 +117,8 @@ def test_slices_do_not_see_each_other(network, generator):
         torch.testing.assert_close(gradient[i : i + 1], alone_gradient)
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("n_slices", [2, 5])
-def test_many_images_are_evaluated_in_parts(network, generator, monkeypatch, threads, n_slices):
-    image = 0.2 * torch.randn(n_slices, 1, 40, 41, dtype=torch.float64, generator=generator)
+def test_many_images_are_evaluated_in_parts(network, generator, monkeypatch):
+    image = 0.2 * torch.randn(5, 1, 40, 41, dtype=torch.float64, generator=generator)
     expected = network.value_and_gradient(image, torch.tensor([0.05], dtype=torch.float64))
     sizes = []
 
@@ -130,15 +128,9 @@ def test_many_images_are_evaluated_in_parts(network, generator, monkeypatch, thr
 
     monkeypatch.setattr(local, "value_and_gradient", watched)
     monkeypatch.setattr(local, "PIXELS_AT_ONCE", 3 * 40 * 41)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        found = LocalEnergy(network, 0.05).value_and_gradient(image)
-    finally:
-        torch.set_num_threads(before)
+    found = LocalEnergy(network, 0.05).value_and_gradient(image)
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
-    # three fit at once, and no thread is left without one
-    assert sorted(sizes) == {(1, 2): [2], (1, 5): [2, 3], (2, 2): [1, 1], (2, 5): [2, 3]}[threads, n_slices]
+    assert sizes == [3, 2]
 
 
 def test_an_energy_freezes_its_network(network):

@@ -72,7 +72,7 @@ def scipy_minimum(problem: SmallProblem, row: int, start: np.ndarray) -> float:
 def test_solved_steps_end_at_scipys_minimum(n_coils):
     problem, maps = problem_of(n_coils)
     state = CoilMaps.start(maps)
-    for _ in range(40):
+    for _ in range(15):
         state, _ = newton_coil_step(problem.data, SMOOTHNESS, state, problem.image, n_steps=100)
     found = objective(problem.data, problem.image, state.maps)
     for row in range(2):

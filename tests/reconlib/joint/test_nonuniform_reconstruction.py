@@ -70,7 +70,7 @@ def test_the_weighted_adjoint_of_grid_points_is_the_zero_filled_image(problem):
 def test_with_given_maps_the_image_is_that_of_the_grid(problem, tv, phase):
     """The problem is convex then, so both solvers have to end at its one minimum."""
     kspace, maps = shared_lines(problem), problem.coils.to(torch.complex64)
-    settings = ReconstructionSettings(image_phase=phase, iterations=150)
+    settings = ReconstructionSettings(image_phase=phase, iterations=70)
     on_grid = reconstruct(kspace, prior=tv, settings=settings, coils=maps)
     found = reconstruct(as_points(kspace), prior=tv, settings=settings, coils=maps)
     assert found.scale == pytest.approx(on_grid.scale, rel=1e-3)
