@@ -33,7 +33,6 @@ if [ -z "$python" ]; then
   [ -x .venv/bin/python ] && python=.venv/bin/python
 fi
 export PYTHONPATH="$repository${PYTHONPATH:+:$PYTHONPATH}" PYTHONUNBUFFERED=1 MPLBACKEND=Agg
-export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-PASSIVE}
 
 if ! "$python" -c 'from gadget.commands.bench import bench; import gadget.benchmark.run'; then
   echo "gpu.sh: $python lacks packages that pyproject.toml names; install them, or set PYTHON." >&2
