@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from gadget.assembly_settings import assembly_settings
-from gadget.errors import ScanError
+from gadget.errors import FileError, ScanError
 from gadget.scan.assemble import AssembledSlice, SliceAssembler
 from gadget.scan.header import parse_scan_header
 from gadget.scan.volume import AssembledVolume
@@ -28,6 +28,11 @@ def kind_of_file(path: Path) -> Literal["array", "fastMRI", "ISMRMRD"]:
     """Return what a file with k-space is: by its name, and by what is in it."""
     if path.suffix == ".npy":
         return "array"
+    if path.suffix == ".npz":
+        raise FileError(
+            f"{path} is an archive of arrays. Where they are magnitude images, choose --study simulated or "
+            "single-coil; k-space is needed as .npy or .h5."
+        )
     if is_stream(path):
         return "ISMRMRD"
     with open_scan(path) as file:

@@ -24,6 +24,7 @@ from gadget.evaluation_assembly import (
     truth_of_slice,
 )
 from gadget.scan.header import parse_scan_header
+from gadget.scan.noise import noise_std_from_edges
 from gadget.scan_file import open_scan
 from gadget.settings import Settings
 from reconlib.evaluation.noise_floor import root_sum_of_squares_without_floor
@@ -35,6 +36,8 @@ from reconlib.operators.sense import root_sum_of_squares
 from reconlib.simulation.scan import corner_noise_std
 
 FROM_CORNERS = "from the corners of the image"
+LARGEST_DISAGREEMENT = 1.5
+"""Of a noise level from the corners with one from the outermost samples, which is never too small by much."""
 SMALLEST_SHARE_KEPT = 0.9
 """Of the measured lines; where less would be left by cutting symmetrically, k-space is not fully sampled."""
 
@@ -230,13 +233,32 @@ def with_corrected_reference(scan: FullScan) -> FullScan:
             f"{scan.noise_source}; the reference 'corrected' needs a level that fits the samples. Use the "
             "reference 'rss'."
         )
-    caution = ""
+    return replace(scan, reference=reference, caution=_caution(scan))
+
+
+def _caution(scan: FullScan) -> str:
+    """Say why a scan's noise level may be no good one to take a floor off by."""
     if scan.noise_source == FROM_OUTERMOST:
-        caution = (
+        return (
             "the noise floor that was taken off the reference is an estimate: there are no noise readouts, "
             "and the outermost samples hold signal, too; compare with --reference rss"
         )
-    return replace(scan, reference=reference, caution=caution)
+    outermost = _level_of_outermost(scan.samples)
+    if scan.noise_source == FROM_CORNERS and scan.noise_std > LARGEST_DISAGREEMENT * outermost > 0:
+        return (
+            f"the noise floor that was taken off the reference is too high: in the corners of the image the "
+            f"level is {scan.noise_std:.4g}, in the outermost samples {outermost:.4g}, so the corners hold "
+            "signal; use --reference rss"
+        )
+    return ""
+
+
+def _level_of_outermost(samples: torch.Tensor) -> float:
+    """Estimate the noise level of complete k-space, complex (1, coil, ky, kx), from its outermost tenth."""
+    n_kx = samples.shape[-1]
+    n = max(1, n_kx // 20)
+    edges = samples[0, ..., [*range(n), *range(n_kx - n, n_kx)]]
+    return noise_std_from_edges(edges.transpose(0, 1).contiguous().numpy().astype(np.complex64))
 
 
 def with_added_noise(scan: FullScan, share: float) -> FullScan:

@@ -192,6 +192,8 @@ def evaluate(
         if "failed" in row:
             typer.echo(f"{row['scan']}, {row['pattern']}, {row['method']}: {row['failed']}", err=True)
     typer.echo(f"Every case is in {out / 'table.md'} and {out / 'table.csv'}.")
+    if result.rows and all("failed" in row for row in result.rows):
+        raise typer.Exit(1)
 
 
 def _phase(image_phase: str | None, set_: list[str] | None, single: bool) -> list[str]:

@@ -30,7 +30,7 @@ class ReconstructionProgress:
 
     def __init__(self, bars: Progress | None, n_readouts: int | None) -> None:
         self._bars = bars
-        self._n_images = 0
+        self._n_images = self._iteration = 0
         self._n_batches = 0
         if bars is not None:
             self._readouts = bars.add_task("readouts", total=n_readouts, visible=n_readouts is not None)
@@ -45,6 +45,9 @@ class ReconstructionProgress:
     def iteration(self, progress: _Iteration) -> None:
         """The reconstruction has come so far."""
         if self._bars is not None:
+            if progress.iteration <= self._iteration:
+                self._bars.reset(self._iterations)  # or the clock of the first images would stand still
+            self._iteration = progress.iteration
             self._bars.update(
                 self._iterations,
                 description=f"{counted(self._n_images, 'image')} made, iterations",

@@ -35,10 +35,13 @@ def simulate(
         ),
     ] = None,
     matrix: Annotated[
-        tuple[int, int], typer.Option(metavar="LINES SAMPLES", help="Matrix (head only).", min=8)
+        tuple[int, int],
+        typer.Option(metavar="LINES SAMPLES", help="Matrix (not with --image or --kspace).", min=8),
     ] = (192, 160),
-    slices: Annotated[int, typer.Option(help="Number of slices (head only).", min=1)] = 1,
-    contrast: Annotated[Literal["t1", "t2", "flair"], typer.Option(help="Contrast (head only).")] = "t1",
+    slices: Annotated[int, typer.Option(help="Number of slices (simulated heads only).", min=1)] = 1,
+    contrast: Annotated[
+        Literal["t1", "t2", "flair"], typer.Option(help="Contrast (simulated heads only).")
+    ] = "t1",
     coils: Annotated[int, typer.Option(help="Number of coils (not with --kspace).", min=1)] = 8,
     trajectory: Annotated[
         Trajectory, typer.Option(help="Lines, or spokes (evenly or by the golden angle), or spirals.")
@@ -83,11 +86,11 @@ def simulate(
     Without --image or --kspace the object is a head that the program draws: skull, folded cortex, deep
     nuclei, vessels. The truth (image and coils) lies in the same file, in the group 'truth'.
     """
+    refuse_idle_options(context)
     if image is not None and kspace is not None:
         raise typer.BadParameter("--image and --kspace exclude each other; give one of them.")
     if kspace is not None and repetitions > 1:
         raise typer.BadParameter("--repetitions needs new noise for each, which --kspace never gets.")
-    refuse_idle_options(context)
     refuse_outputs(None, scan, overwrite=overwrite)
 
     from dataclasses import replace

@@ -7,7 +7,7 @@ import typer
 
 _PATTERN = ("acceleration", "calibration", "mask_seed")
 _HEAD = ("matrix", "slices", "contrast")
-_NON_CARTESIAN = "for radial and spiral scans; give --trajectory, too"
+_NON_CARTESIAN = "for radial and spiral scans, --trajectory radial, golden or spiral"
 
 
 def refuse_idle_options(context: typer.Context) -> None:

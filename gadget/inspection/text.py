@@ -71,7 +71,8 @@ def _system(inspection: Inspection) -> Iterator[str]:
     if system is None:
         return
     field = None if system.field_strength_t is None else f"{system.field_strength_t:g} T"
-    channels = None if system.receiver_channels is None else f"{system.receiver_channels} receiver channels"
+    n_channels = system.receiver_channels
+    channels = None if n_channels is None else counted(n_channels, "receiver channel")
     scanner = [text for text in (system.vendor, system.model, field, channels) if text]
     yield ", ".join(scanner) if scanner else "not named"
     protocol = [f"protocol {system.protocol_name}"] if system.protocol_name else []

@@ -60,7 +60,7 @@ class ScanContext:
     n_averages: int
     """How often the most-measured line was measured."""
     coverage: float | None = None
-    """Share of the cells of k-space that non-Cartesian samples touch; None for Cartesian ones."""
+    """Share of the cells of k-space that non-Cartesian samples touch as far out as they reach; or None."""
     is_complete: bool
     """False where the stream ended, or went on, before the slice had what the header announces."""
     is_prewhitened: bool

@@ -15,6 +15,7 @@ The rules on what a readout's trajectory holds, beyond those on units (:mod:`gad
   in the disc (or band) that the header announces.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -66,7 +67,7 @@ class SliceTrajectory:
     units: TrajectoryUnits
     """Those of the readouts; AUTO where the trajectory was built."""
     coverage: float
-    """Share of the cells of k-space, one cycle per field of view wide, that samples touch; 1 at most."""
+    """Share of the cells, one cycle per field of view wide, of the disc of k-space that samples reach."""
     notes: tuple[str, ...]
     """How it was read, for the log and the image's meta."""
     warnings: tuple[str, ...] = ()
@@ -317,7 +318,7 @@ def _kinds_of_columns(
 
 
 def _checked_coverage(points: NDArray[np.float64], grid: TrajectoryGrid, n_readouts: int) -> float:
-    """Return the share of the disc of k-space that is touched; refuse what is too little."""
+    """Return the share of the disc that the readouts reach that they touch; refuse too little of k-space."""
     n_x, n_y = grid.matrix
     cells = np.unique(np.round(points).astype(np.int64) @ np.array([1, 4 * n_x])).size
     coverage = cells / (np.pi / 4 * n_x * n_y)
@@ -328,4 +329,9 @@ def _checked_coverage(points: NDArray[np.float64], grid: TrajectoryGrid, n_reado
             "readouts, or they were split over slices, repetitions or other counters that should be one "
             "image."
         )
-    return min(coverage, 1.0)
+    fov = np.array(grid.fov_mm)
+    furthest = float(
+        np.linalg.norm(points / fov, axis=-1).max()
+    )  # in cycles per mm, a disc whatever the pixels
+    reached = math.prod(np.minimum(furthest * fov, np.array(grid.matrix) / 2).tolist())
+    return float(min(cells / (np.pi * reached), 1.0))

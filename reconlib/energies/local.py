@@ -212,7 +212,7 @@ def _parts(images: Tensor) -> tuple[Tensor, ...]:
     """Return the parts in which images are evaluated: on a CPU as many at once as stay in its caches."""
     if images.device.type != "cpu":
         return (images,)
-    n_at_once = max(1, PIXELS_AT_ONCE // math.prod(images.shape[-2:]))
+    n_at_once = max(1, PIXELS_AT_ONCE // max(1, math.prod(images.shape[-2:])))
     return tuple(images[first : first + n_at_once] for first in range(0, len(images), n_at_once))
 
 
@@ -246,7 +246,7 @@ class LocalEnergy:
 
         with torch.no_grad():
             parts = _parts(image)
-            if len(parts) == 1:
+            if len(parts) < 2:
                 return one(image)
             values, gradients = zip(*map(one, parts), strict=True)
             return torch.cat(values), torch.cat(gradients)

@@ -269,7 +269,7 @@ def test_a_time_limit_holds_where_it_is_set_and_says_so(run, images, tmp_path):
     arguments = ("--study", "simulated", "--methods", "posterior", "--slices", "1", "--coils", "3")
     limit = ("--set", "posterior.time_limit_s=1e-6")
     code, _, err = run(images, *arguments, "--out", tmp_path, *QUICK, *POSTERIOR, *limit)
-    assert code == 0
+    assert code == 1
     assert "no posterior mean: too short" in err
 
 
@@ -314,6 +314,26 @@ def test_without_bart_its_rows_are_missing_and_that_is_said(run, scans, tmp_path
 
 
 @pytest.mark.slow
+def test_a_run_in_which_every_method_failed_ends_with_1(run, scans, tmp_path, monkeypatch):
+    broken = tmp_path / "bart"
+    broken.write_text(
+        "#!/bin/sh\n[ $1 = version ] && echo v0.8.00 && exit 0\necho 'no such tool' >&2\nexit 1\n"
+    )
+    broken.chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    arguments = ("--patterns", "cartesian-4", "--no-pictures", *QUICK)
+
+    code, _, err = run(scans / "first.npy", "--methods", "bart", *arguments, "--out", tmp_path / "a")
+    assert code == 1
+    assert "no such tool" in err
+
+    code, _, err = run(
+        scans / "first.npy", "--methods", "zero-filled,bart", *arguments, "--out", tmp_path / "b"
+    )
+    assert code == 0
+    assert "no such tool" in err
+
+
 @pytest.mark.skipif(Bart.find() is None, reason="bart is not on the PATH")
 def test_bart_has_rows_at_its_best_weights_and_a_best(run, scans, tmp_path):
     code, _, _ = run(

@@ -312,6 +312,24 @@ def test_a_floor_by_an_estimated_level_is_said_to_be_one(tmp_path):
     assert cautions[16] == ""
 
 
+def test_a_floor_by_corners_that_hold_signal_is_said_to_be_wrong(tmp_path, kspace):
+    plain = with_corrected_reference(read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0])
+    assert plain.caution == ""
+    rng = np.random.default_rng(8)
+    texture = np.fft.fft2(rng.normal(size=(3, 40, 36)))
+    low = np.fft.fftshift(texture, axes=(-2, -1)) * 0.2
+    low[..., :4] = low[..., -4:] = 0  # smooth along x, and everywhere in the image
+    full = read_full_scans(saved(tmp_path, (kspace[0] + low).astype(np.complex64), "full.npy"), SETTINGS)[0]
+    caution = with_corrected_reference(full).caution
+    assert "too high: in the corners of the image the level is" in caution
+
+
+def test_an_archive_of_images_is_refused_with_the_studies_that_take_it(tmp_path):
+    np.savez(tmp_path / "images.npz", images=np.ones((3, 16, 16)))
+    with pytest.raises(FileError, match="magnitude images, choose --study simulated or single-coil"):
+        read_full_scans(tmp_path / "images.npz", SETTINGS)
+
+
 def test_a_noise_level_above_all_samples_leaves_no_corrected_reference(tmp_path, kspace):
     scan = read_full_scans(saved(tmp_path, kspace[0]), SETTINGS)[0]
     with pytest.raises(

@@ -3,6 +3,7 @@
 import io
 import re
 import sys
+from types import SimpleNamespace
 
 import h5py
 import pytest
@@ -10,6 +11,7 @@ from simulated_scans import MATRIX, QUICK
 
 from gadget.cli import main
 from gadget.commands.options import settings_of
+from gadget.commands.progress import progress_on_terminal
 from reconlib.joint.outcome import Outcome
 from reconlib.posterior.outcome import PosteriorOutcome
 
@@ -237,6 +239,21 @@ def test_sampling_shows_its_progress(joint, sampling, scan, tmp_path, monkeypatc
     assert not ended.value.code
     assert "uncertainty 2, steps" in terminal.getvalue()
     assert "9/9" in terminal.getvalue()
+
+
+def test_the_clock_of_the_iterations_begins_anew_with_each_batch(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setenv("TERM", "xterm")
+    with progress_on_terminal(4) as progress:
+        bars = progress._bars
+        assert bars is not None
+        task = next(one for one in bars.tasks if one.description == "iterations")
+        for _ in range(2):
+            for iteration in (1, 2):
+                progress.iteration(SimpleNamespace(iteration=iteration, iterations=2))
+                assert task.finished is (iteration == 2)
+            progress.image()
+        assert task.description == "2 images made, iterations"
 
 
 @pytest.mark.parametrize("command", [["replay"], ["demo"]])

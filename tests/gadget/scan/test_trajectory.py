@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gadget.errors import ScanError
+from gadget.scan.header import Space
 from gadget.scan.trajectory import corrected_for_delays, delays_of, shifted, slice_trajectory
 from gadget.wire.messages import Acquisition
 from tests.gadget.scan.trajectory_scans import (
@@ -125,6 +126,21 @@ def test_too_few_readouts_are_refused_with_how_much_they_touch():
         slice_trajectory(with_points(spokes(2) / 64), ENCODING)
 
     assert slice_trajectory(with_points(spokes(3) / 64), ENCODING).points.shape == (3, 64, 2)
+
+
+def test_how_much_of_what_they_reach_is_touched_whatever_the_pixels():
+    few = slice_trajectory(with_points(spokes(4) / 64), ENCODING)
+    cells = {(round(x), round(y)) for x, y in spokes(4).reshape(-1, 2)}
+    assert few.coverage == pytest.approx(len(cells) / (np.pi * 32**2), rel=0.02)
+    # twice as wide pixels along x: the disc that spokes reach is an ellipse of cells, half of the band's
+    wide = Space(matrix=(64, 32, 1), fov_mm=(320.0, 320.0, 5.0))
+    encoding = replace(ENCODING, encoded=wide, recon=wide)
+    for step, share in ((1.0, 1.0), (2.0, 0.5)):
+        lines = np.arange(-16, 17, step)
+        x, y = np.meshgrid(np.arange(-16, 16), lines)
+        inside = np.stack([x, y], axis=-1) * (np.hypot(x, y) <= 16)[..., None]
+        found = slice_trajectory(with_points(inside / np.array([64, 32])), encoding)
+        assert found.coverage == pytest.approx(share, abs=0.06)
 
 
 def test_no_readouts_have_no_trajectory():
