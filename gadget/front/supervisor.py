@@ -1,5 +1,6 @@
 """The front's side of the worker process: starts it, starts it again when it dies, and hands scans to it."""
 
+import contextlib
 import itertools
 import json
 import logging
@@ -223,7 +224,8 @@ class Supervisor:
         if self._stopping:
             channel.hang_up()
         if self._used is not None:  # so that the next scan need not wait for it
-            self._send(worker, {"load": 0, "settings": values_of(self._used)})
+            with contextlib.suppress(OSError):  # it is gone, or told to go: this thread finds out in _listen
+                worker.channel.send({"load": 0, "settings": values_of(self._used)})
         return worker
 
     def _listen(self, worker: _Worker) -> None:

@@ -83,8 +83,11 @@ def test_a_prior_that_is_replaced_by_a_broken_one_stays_in_use(serve, tmp_path):
 
 
 def test_memory_that_runs_out_gives_fallbacks_and_the_next_scan_is_served(serve):
-    """The system allows the worker hardly more address space than it has; the scan needs a hundred MiB."""
-    server = serve(*QUICK)
+    """The system allows the worker hardly more address space than it has; the scan needs a hundred MiB.
+
+    One thread: where OpenMP cannot have the stack of a second one, it ends the process.
+    """
+    server = serve(*QUICK, "--set", "threads=1")
     large = scan_pieces(2, n_y=1501)
     assert server.serves(3)
     pid = server.worker_pid
