@@ -23,7 +23,6 @@ from gadget.commands.scan_inspection import inspect
 from gadget.commands.simulation import simulate
 from gadget.commands.spooled_scans import spooled_scans
 from gadget.commands.training import train
-from gadget.cpu_threads import let_threads_wait_briefly
 from gadget.errors import GadgetError
 from gadget.logs import setup_logging
 from gadget.version import software
@@ -72,7 +71,6 @@ def _every_command(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command and exit; what a user can do something about is told in a line, without a traceback."""
-    let_threads_wait_briefly()
     try:
         app(None if arguments is None else list(arguments))
     except GadgetError as error:

@@ -30,8 +30,8 @@ def kind_of_file(path: Path) -> Literal["array", "fastMRI", "ISMRMRD"]:
         return "array"
     if path.suffix == ".npz":
         raise FileError(
-            f"{path} is an archive of arrays. Where they are magnitude images, choose --study simulated or "
-            "single-coil; k-space is needed as .npy or .h5."
+            f"{path} is an archive of arrays; k-space is needed, as .npy or .h5. Magnitude images are for "
+            "`evaluate --study simulated` and `--study single-coil`."
         )
     if is_stream(path):
         return "ISMRMRD"

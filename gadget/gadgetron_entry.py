@@ -84,9 +84,6 @@ def settings_of_chain(config: Message) -> "Settings":
 
 
 def _pipeline(messages: Iterator[Message], peer: Peer) -> Iterable[Message]:
-    from gadget.cpu_threads import let_threads_wait_briefly
-
-    let_threads_wait_briefly()
     from gadget.commands.options import use_threads
     from gadget.pipeline import reconstruct_stream
 

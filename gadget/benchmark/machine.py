@@ -22,7 +22,6 @@ def machine_facts(device: torch.device) -> Facts:
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         "threads": torch.get_num_threads(),
         "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "not set"),
-        "GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "not set"),
         "system": f"{platform.system()} {platform.machine()}",
         "Python": platform.python_version(),
         "software": software(),

@@ -28,6 +28,7 @@ from gadget.commands.options import (
     settings_source_of,
 )
 from gadget.commands.spooled_scans import SpoolDays, SpoolFolder, SpoolGib, open_spool
+from gadget.counted import counted
 from gadget.logs import Fact, LogFormat, facts
 
 logger = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ def send(
             overwrite=overwrite,
             on_readout=progress.readout,
         )
-    typer.echo(f"{out}: {received.n_images} image{'' if received.n_images == 1 else 's'}")
+    typer.echo(f"{out}: {counted(received.n_images, 'image')}")
     for line in (*received.labelled, *received.rough):
         typer.echo(f"  {line}")
     if received.labelled:

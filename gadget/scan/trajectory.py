@@ -330,8 +330,6 @@ def _checked_coverage(points: NDArray[np.float64], grid: TrajectoryGrid, n_reado
             "image."
         )
     fov = np.array(grid.fov_mm)
-    furthest = float(
-        np.linalg.norm(points / fov, axis=-1).max()
-    )  # in cycles per mm, a disc whatever the pixels
+    furthest = float(np.linalg.norm(points / fov, axis=-1).max())  # in cycles per mm: whatever the pixels
     reached = math.prod(np.minimum(furthest * fov, np.array(grid.matrix) / 2).tolist())
     return float(min(cells / (np.pi * reached), 1.0))

@@ -95,7 +95,6 @@ class _Folder:
         """Run a command in the folder and return what it printed."""
         # with threads that spin while they wait, BART is several times slower on a shared machine
         environment = os.environ | {"OMP_WAIT_POLICY": "PASSIVE"}
-        environment.pop("GOMP_SPINCOUNT", None)
         try:
             done = subprocess.run(
                 [str(self._command), *arguments],

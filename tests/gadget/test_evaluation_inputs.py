@@ -326,7 +326,7 @@ def test_a_floor_by_corners_that_hold_signal_is_said_to_be_wrong(tmp_path, kspac
 
 def test_an_archive_of_images_is_refused_with_the_studies_that_take_it(tmp_path):
     np.savez(tmp_path / "images.npz", images=np.ones((3, 16, 16)))
-    with pytest.raises(FileError, match="magnitude images, choose --study simulated or single-coil"):
+    with pytest.raises(FileError, match="Magnitude images are for `evaluate --study simulated`"):
         read_full_scans(tmp_path / "images.npz", SETTINGS)
 
 
