@@ -28,7 +28,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from gadget.counted import counted
 from gadget.errors import ScanError
 from gadget.scan.assembled import AssembledSlice
 from gadget.scan.context import ScanContext
@@ -205,8 +204,9 @@ class TrajectoryKSpace:
     ) -> ScanContext:
         n_readouts, n_samples = trajectory.kept.shape
         stack = f"{n_partitions} x " if n_partitions > 1 else ""
+        plural = "" if n_partitions * n_readouts == 1 else "s"
         measured = [
-            f"{stack}{counted(n_readouts, 'non-Cartesian readout')} of {n_samples} samples, in "
+            f"{stack}{n_readouts} non-Cartesian readout{plural} of {n_samples} samples, in "
             f"{100 * trajectory.coverage:.0f} % of the cells of k-space",
             *group.notes,
         ]
