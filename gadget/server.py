@@ -153,10 +153,10 @@ class Server:
     def _is_full(self) -> bool:
         """Whether one more is to be refused; the lock is held.
 
-        A peer that has our CLOSE may send its next scan at once, before we are done with the last one, which
-        takes no place then, as long as such connections are not as many again.
+        A peer that has our CLOSE, or lost its connection, may send its next scan at once, before we are done
+        with the last one, which takes no place then, as long as such connections are not as many again.
         """
-        n_busy = sum(one is None or not one.has_closed for one in self._served.values())
+        n_busy = sum(one is None or not (one.has_closed or one.cancelled()) for one in self._served.values())
         return n_busy >= self._max_connections or len(self._served) >= 2 * self._max_connections
 
     def _run(

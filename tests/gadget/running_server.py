@@ -12,6 +12,7 @@ from scripted_peer import (
     GADGETRON_CONFIG,
     NAMED_CONFIG,
     SCAN_HEADER,
+    TEXT,
     ScriptedPeer,
     readout,
 )
@@ -56,7 +57,8 @@ class RunningServer:
         """Whether it serves a whole scan now; within five seconds, so nothing before it may hang."""
         with ScriptedPeer.dial(self.server.addresses[0], seconds=5) as peer:
             peer.send(SCAN)
-            return peer.take_all()[-1] == (CLOSE, b"")
+            numbers = [message_id for message_id, _ in peer.take_all()]
+            return numbers[-1] == CLOSE and TEXT not in numbers
 
     def has_ended_all(self) -> bool:
         """Whether all connections have ended within five seconds."""

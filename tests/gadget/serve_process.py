@@ -1,6 +1,7 @@
 """A real ``gadgetron-ebm serve`` with its worker, and small scans for it."""
 
 import contextlib
+import logging
 import os
 import re
 import signal
@@ -17,6 +18,8 @@ from synthetic_scan import Protocol, lines_of
 
 from gadget.wire.codec import MrdDecoder, encode
 from gadget.wire.messages import Image, Message, ScanHeader
+
+logger = logging.getLogger(__name__)
 
 QUICK = (
     *("--prior", "tv", "--device", "cpu", "--no-posterior"),
@@ -79,13 +82,13 @@ class ServeProcess:
 
     @property
     def worker_pid(self) -> int | None:
-        """The only child of the program."""
-        children = Path(f"/proc/{self.process.pid}/task").glob("*/children")
-        pids: list[str] = []
-        for path in children:
+        """The child of the program that reconstructs; libraries start others, as h5py does when it loads."""
+        for path in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # that thread has just ended
-                pids += path.read_text().split()
-        return int(pids[0]) if pids else None
+                for pid in path.read_text().split():
+                    if b"gadget.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return int(pid)
+        return None
 
     def is_ready(self) -> bool:
         """Wait until it is."""
@@ -113,7 +116,11 @@ class ServeProcess:
         with self.dial(self.patience_s) as peer:
             peer.send(*scan_pieces(n_slices))
             answers = peer.take_all()
-        return len(images(answers)) == n_slices and answers[-1] == (CLOSE, b"")
+        is_served = len(images(answers)) == n_slices and answers[-1] == (CLOSE, b"")
+        if not is_served:
+            logger.error("%d images of %d, and %s", len(images(answers)), n_slices, texts(answers))
+            logger.error("the server's log:\n%s", "".join(self.log[-40:]))
+        return is_served
 
     def ends_within(self, seconds: float) -> int:
         """Return the exit code."""

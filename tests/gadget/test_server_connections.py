@@ -293,6 +293,31 @@ def test_a_peer_that_has_our_close_may_send_its_next_scan_at_once(start_server):
     assert running.has_ended_all()
 
 
+@pytest.mark.parametrize("leave", [ScriptedPeer.vanish, ScriptedPeer.reset], ids=["closes", "resets"])
+def test_a_peer_that_lost_its_connection_may_come_again_at_once(leave, start_server):
+    """It has its place while the reconstruction of what it sent before has not yet noticed."""
+    busy, released = threading.Event(), threading.Event()
+
+    def handle(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        for message in messages:
+            if isinstance(message, Acquisition) and message.header["scan_counter"] == 77:
+                busy.set()
+                released.wait(20)
+            yield from echo(iter([message]), peer)
+
+    running = start_server(handle, ConnectionOptions(grace_s=20.0), max_connections=1)
+    try:
+        gone = running.dial()
+        gone.send(HEAD, readout(counter=77))
+        assert busy.wait(5)
+        leave(gone)
+        assert soon(running.serves)
+        assert not released.is_set()
+    finally:
+        released.set()
+    assert running.has_ended_all()
+
+
 def test_connections_that_only_end_are_limited_too(start_server):
     """Peers that have our CLOSE, and neither close nor go on: as many again as the limit, and no more."""
     refuse_all = GadgetError("No.")
