@@ -26,9 +26,9 @@ class SolverSettings(Section):
     """How the joint estimate of image and coils is run."""
 
     method: Literal["fast", "paper"] = "fast"
-    """fast: the same problem with a sixth of the prior's gradients; paper: Algorithm 1 as published."""
+    """fast: the same problem with a quarter of the prior's gradients; paper: Algorithm 1 as published."""
     iterations: int | None = Field(default=None, ge=1, le=10_000)
-    """Most iterations per slice. null: 16 of fast, 100 of paper."""
+    """Most iterations per slice. null: 24 of fast, 100 of paper."""
     coil_smoothness: float | None = Field(default=None, gt=0)
     """Weight of the smoothness of the coil maps (mu), from 160 x 160 pixels. null: the card's, else 0.3."""
     imaginary_weight: float = Field(default=0.2, gt=0)

@@ -47,7 +47,7 @@ class ReconstructionSettings:
     """``fast``: :mod:`~reconlib.joint.split_solver`. ``paper``: Algorithm 1, :mod:`~reconlib.joint.ipalm`."""
     image_phase: ImagePhase | None = None
     iterations: int | None = None
-    """None: 16 of ``fast``, 100 of ``paper``, which end about equally far."""
+    """None: 24 of ``fast``, 100 of ``paper``, which end about equally far."""
     coil_smoothness: float | None = None
     """mu, in units of the scaled data term, for matrices of 160 x 160 pixels and more; smaller ones have
     less, see :func:`coil_smoothness`. Where neither this nor the card says it, 0.3."""
@@ -223,7 +223,7 @@ def reconstruct(
     smoothness = CoilSmoothness(coil_smoothness(settings, card, coil_images.shape))
     estimates_coils = coils is None and (initial_coils is None or has_centre)
     if settings.solver == "fast" and estimates_coils and initial_image is None:
-        is_known = initial_coils is not None or phase == "free" or not has_centre
+        is_known = initial_coils is not None or phase == "free"
         first = with_smooth_maps(first, None if is_known else coil_images, smoothness, per_slice)
     problem = JointProblem(
         solver=settings.solver,

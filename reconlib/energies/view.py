@@ -9,9 +9,13 @@ drawn anew for each evaluation the prior becomes
 with n normal noise and g one of the eight symmetries of the square after a (periodic) shift, and each
 evaluation gives an unbiased estimate of it. The average over iterations is free of the grid's marks ("cycle
 spinning": Coifman and Donoho, Lect Notes Stat 103:125, 1995).
+
+Noise comes in pairs, n and then -n ("antithetic": Hammersley and Morton, Math Proc Camb Philos Soc 52:449,
+1956). Each alone is as good as any; what the gradients of a pair have that is linear in n, which is most of
+their noise, cancels where it is summed up, as over the steps of a solver.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -74,3 +78,29 @@ def draw_view(
     drawn = torch.randint(0, LARGEST_SHIFT, (2,), generator=generator, device=generator.device).tolist()
     symmetry = int(torch.randint(0, 8, (1,), generator=generator, device=generator.device))
     return View(noise, (drawn[0], drawn[1]), symmetry)
+
+
+@dataclass(slots=True, eq=False)
+class Views:
+    """Draws one view after another, for images (slice, 1, y, x) of a matrix; the same for all slices."""
+
+    matrix: tuple[int, int]
+    generator: torch.Generator
+    device: torch.device
+    noise_std: float
+    symmetric: bool
+    _unpaired: Tensor | None = field(default=None, init=False)
+    """Noise whose negative is still to come."""
+
+    def draw(self) -> View:
+        """Return the next one."""
+        pair = self._unpaired
+        view = draw_view(
+            self.matrix,
+            self.generator,
+            self.device,
+            noise_std=self.noise_std if pair is None else 0.0,
+            symmetric=self.symmetric,
+        )
+        self._unpaired = view.noise
+        return view if pair is None else replace(view, noise=-pair)

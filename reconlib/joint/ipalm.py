@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from reconlib.energies.protocol import ProximableEnergy
-from reconlib.energies.view import View, draw_view
+from reconlib.energies.view import View, Views
 from reconlib.joint.backtracking import backtrack
 from reconlib.joint.coil_step import CoilState, CoilStepSettings, coil_step, mean_coil_magnitude
 from reconlib.joint.data_consistency import DataTerm, image_gradient, normalise_coils
@@ -133,6 +133,13 @@ def ipalm(
     n_iterations = [0] * n_slices
     recorder = Recorder(settings.iterations, n_slices)
     iteration = 0
+    views = Views(
+        matrix=(initial_image.shape[-2], initial_image.shape[-1]),
+        generator=generator,
+        device=device,
+        noise_std=settings.gradient_noise_std,
+        symmetric=settings.symmetric_views,
+    )
     while iteration < settings.iterations and len(state.rows):
         if out_of_time():
             for row in state.rows.tolist():
@@ -141,13 +148,7 @@ def ipalm(
         inertia = (
             min(iteration / (iteration + 3), settings.largest_image_inertia) if settings.inertia else 0.0
         )
-        view = draw_view(
-            (initial_image.shape[-2], initial_image.shape[-1]),
-            generator,
-            device,
-            noise_std=settings.gradient_noise_std,
-            symmetric=settings.symmetric_views,
-        )
+        view = views.draw()
         change, prior_value = _image_step(data, image_model, state, inertia, view, settings)
         n_halvings = (iteration - settings.coil_iterations) / COIL_HALF_LIFE
         slowdown = 2.0 ** min(max(0.0, n_halvings), MOST_COIL_HALVINGS)

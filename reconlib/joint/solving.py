@@ -25,7 +25,7 @@ from reconlib.joint.result import JointResult, Watch, between
 from reconlib.joint.split_solver import SplitSettings, split_solve
 
 Solver = Literal["fast", "paper"]
-ITERATIONS: dict[Solver, int] = {"fast": 16, "paper": 100}
+ITERATIONS: dict[Solver, int] = {"fast": 24, "paper": 100}
 START_ITERATIONS = 10
 START_COIL_STEPS = 2
 """Of conjugate gradients, in each coil step of the start. In place of 3: 7 % of the whole time, and 0.00 and

@@ -1,4 +1,4 @@
-r"""The joint problem of :mod:`~reconlib.joint.ipalm` with a sixth of its network gradients.
+r"""The joint problem of :mod:`~reconlib.joint.ipalm` with a quarter of its network gradients.
 
 Minimises the same function over the same set, again by turns:
 
@@ -15,6 +15,16 @@ along steps is about half of it, so L starts at :data:`SHARE_OF_BOUND` of :math:
 without such noise it starts at 1, that of the data term. As in Algorithm 2 it is tested, in the first steps
 and now and then; where it does not hold it is doubled and the step done again.
 
+**The mean of two gradients.** The noise comes in pairs, n and then -n (:mod:`~reconlib.energies.view`).
+A step goes by the mean of its own gradient and the one before (:data:`SHARE_OF_LAST_GRADIENT`), which is
+without most of what is linear in n, for no further evaluation. It is also half a step late, and so of two
+gradients only: with three the iterates swing.
+
+**Maps that rest.** The joint problem's minimum is not what one wants: where nothing is, maps that follow the
+noise under a faint haze cost less than an image of that noise. It takes long to get there; until then maps
+get better. On two of twelve simulated scans 64 iterations with total variation lost 8 dB to it, with maps
+that rest from the 20th on 0.4 dB at most.
+
 **The mean of the last iterates.** The prior is evaluated with noise and in views that are drawn anew, so the
 iterates go on moving about the minimiser, the more the larger the steps are. The image is the mean of the
 last of them, which has less of that noise than any one (Polyak and Juditsky, SIAM J Control Optim 30:838,
@@ -29,7 +39,7 @@ from torch import Tensor
 
 from reconlib.energies.coil_smoothness import CoilSmoothness
 from reconlib.energies.total_variation import TotalVariation
-from reconlib.energies.view import View, draw_view
+from reconlib.energies.view import View, Views
 from reconlib.joint.batch_record import BatchRecord
 from reconlib.joint.coil_newton import CoilMaps, newton_coil_step, unit_maps
 from reconlib.joint.coil_step import mean_coil_magnitude
@@ -44,13 +54,18 @@ TESTED_AT_FIRST, TESTED_EVERY = 3, 8
 """Iterations in which L of the prior is tested."""
 SHARE_OF_BOUND = 0.5
 """On three simulated scans of heads the curvature met along steps was at most 0.45 of the bound."""
+MOST_AVERAGED = 18
+"""Iterates in the mean; by then what is left of their noise is less than what earlier ones are off by."""
+SHARE_OF_LAST_GRADIENT = 0.4
+"""0.3, 0.4 and 0.5 in place of 0 add 0.21, 0.23 and 0.22 dB on 16 simulated scans of validation images with
+Cartesian 4-fold sampling."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitSettings:
     """How to iterate."""
 
-    iterations: int = 16
+    iterations: int = 24
     inner_steps: int = 5
     """Conjugate gradient steps per image step that asked a network."""
     quick_inner_steps: int = 24
@@ -58,10 +73,12 @@ class SplitSettings:
     term has a preconditioner, as they do there."""
     coil_steps: int = 3
     """Conjugate gradient steps per coil step."""
+    coil_iterations: int = 20
+    """From here on the maps rest; see above."""
     largest_inertia: float = 0.8
     """Of image and maps alike."""
-    averaged: float = 0.4
-    """Share of the iterations, the last ones, whose mean is the image."""
+    averaged: float = 0.75
+    """Share of the iterations, the last ones, whose mean is the image; at most :data:`MOST_AVERAGED`."""
     tolerance: float = 0.0
     """Stop a slice when the relative change of its image stays below this for three iterations; 0: never."""
     estimate_coils: bool = True
@@ -98,24 +115,27 @@ def split_solve(
     coils = CoilMaps.start(initial_coils)
     if not settings.estimate_coils:
         coils = replace(coils, maps=normalise_coils(initial_coils)[0])
-    last_maps, smoothness = coils.maps, coil_energy.value(coils.maps)
+    last_maps = coils.maps
     mean, n_averaged = torch.zeros_like(image), 0
-    first_averaged = settings.iterations - max(1, round(settings.averaged * settings.iterations))
+    most_averaged = min(round(settings.averaged * settings.iterations), MOST_AVERAGED)
+    first_averaged = settings.iterations - max(1, most_averaged)
     result = initial_image, initial_coils
     is_late = False
+    views = Views(
+        matrix=(initial_image.shape[-2], initial_image.shape[-1]),
+        generator=generator,
+        device=device,
+        noise_std=settings.gradient_noise_std,
+        symmetric=settings.symmetric_views,
+    )
     for iteration in range(settings.iterations if n_slices else 0):
         is_late = out_of_time()
         if is_late:
             break
-        view = draw_view(
-            (initial_image.shape[-2], initial_image.shape[-1]),
-            generator,
-            device,
-            noise_std=settings.gradient_noise_std,
-            symmetric=settings.symmetric_views,
-        )
+        view = views.draw()
         inertia = min(iteration / (iteration + 3), settings.largest_inertia)
-        if settings.estimate_coils:
+        maps_move = settings.estimate_coils and iteration < settings.coil_iterations
+        if maps_move:
             ahead = unit_maps(torch.lerp(last_maps, coils.maps, 1 + inertia))
             last_maps, coils = coils.maps, replace(coils, maps=ahead)
         fixed = FixedMaps.of(data, coils.maps, coil_backprojection)
@@ -123,10 +143,10 @@ def split_solve(
         new, value = prior.step(fixed, point, view, iteration)
         change = (half_square(new - image) / half_square(new).clamp_min(1e-30)).sqrt()
         previous, image = image, new
-        if settings.estimate_coils:
+        if maps_move:
             coils, rest = newton_coil_step(data, coil_energy, coils, image, n_steps=settings.coil_steps)
         else:
-            rest = data.gradient_and_value(fixed.directions * image)[1] + smoothness
+            rest = data.gradient_and_value(coils.maps * image)[1] + coil_energy.value(coils.maps)
         if iteration >= first_averaged:
             n_averaged += 1
             mean += (image - mean) / n_averaged
@@ -169,6 +189,7 @@ class _Prior:
     quick: QuickTerms
     lipschitz: Tensor
     n_steps: int
+    last_pull: Tensor | None = None
 
     @staticmethod
     def of(model: ImageModel, settings: SplitSettings, *, preconditioned: bool) -> "_Prior":
@@ -197,7 +218,9 @@ class _Prior:
             new = self._solved(maps, point, torch.zeros_like(point))
             return new, self.quick.value(new)
         value, pull = self.linearised.value_and_gradient(point, view)
-        new = self._solved(maps, point, pull)
+        mean = pull if self.last_pull is None else torch.lerp(pull, self.last_pull, SHARE_OF_LAST_GRADIENT)
+        self.last_pull = pull
+        new = self._solved(maps, point, mean)
         if iteration >= TESTED_AT_FIRST and iteration % TESTED_EVERY:
             return new, value + self.quick.value(new)
         for _ in range(MOST_DOUBLINGS):
@@ -208,7 +231,7 @@ class _Prior:
             if bool(holds.all()):
                 break
             self.lipschitz = torch.where(holds, self.lipschitz, 2 * self.lipschitz)
-            again = self._solved(maps, point, pull)
+            again = self._solved(maps, point, mean)
             new = torch.where(holds[:, None, None, None], new, again)
         return new, reached + self.quick.value(new)
 

@@ -141,9 +141,9 @@ def test_the_settings_reach_the_solver(kspace, tv):
 @pytest.mark.parametrize(
     ("settings", "used", "iterations"),
     [
-        (ReconstructionSettings(), "fast", 16),
-        (ReconstructionSettings(image_phase="free"), "fast", 16),
-        (ReconstructionSettings(image_phase="real"), "fast", 16),
+        (ReconstructionSettings(), "fast", 24),
+        (ReconstructionSettings(image_phase="free"), "fast", 24),
+        (ReconstructionSettings(image_phase="real"), "fast", 24),
         (ReconstructionSettings(solver="paper"), "paper", 100),
         (ReconstructionSettings(solver="fast", iterations=3), "fast", 3),
         (ReconstructionSettings(solver="fast", iterations=0), "fast", 0),

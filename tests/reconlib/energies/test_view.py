@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from reconlib.energies.view import LARGEST_SHIFT, View, draw_view
+from reconlib.energies.view import LARGEST_SHIFT, View, Views, draw_view
 
 
 def test_without_arguments_the_image_is_seen_as_it_is(generator):
@@ -55,3 +55,21 @@ def test_noise_has_the_given_std_and_nothing_turns_unasked(generator):
     assert view.noise is not None
     assert float(view.noise.std()) == pytest.approx(0.5, rel=5 / np.sqrt(2 * 64**2))
     assert (view.shift, view.symmetry) == ((0, 0), 0)
+
+
+def test_noise_comes_in_pairs_of_opposites_in_views_of_their_own(generator):
+    views = Views((64, 64), generator, torch.device("cpu"), noise_std=0.5, symmetric=True)
+    drawn = [views.draw() for _ in range(40)]
+    noise = torch.stack([view.noise for view in drawn if view.noise is not None])[:, 0, 0]
+    assert torch.equal(noise[0::2], -noise[1::2])
+    assert float(noise[0::2].std()) == pytest.approx(0.5, rel=5 / np.sqrt(2 * 20 * 64**2))
+    # pairs know nothing of each other: correlations of 4096 pixels are within five deviations of 0
+    correlations = torch.corrcoef(noise[0::2].flatten(1)) - torch.eye(20)
+    assert float(correlations.abs().max()) < 5 / 64
+    looks = [(view.shift, view.symmetry) for view in drawn]
+    assert sum(one == other for one, other in zip(looks[0::2], looks[1::2], strict=True)) < 3
+
+
+def test_views_without_noise_have_none(generator):
+    views = Views((4, 4), generator, torch.device("cpu"), noise_std=0.0, symmetric=True)
+    assert all(views.draw().noise is None for _ in range(3))

@@ -76,13 +76,14 @@ def test_without_tolerance_all_iterations_run(run):
     assert [(one.iteration, one.iterations, one.n_active) for one in seen] == [(k, 7, 2) for k in range(1, 8)]
 
 
-def test_the_time_limit_ends_after_a_whole_iteration(run):
+def test_the_time_limit_ends_after_a_whole_iteration(run, solver):
+    """Of 50 iterations the first three are no part of a mean yet, so nor are they to be of 3."""
     asked = iter([False, False, False, True])
     result, seen = run(iterations=50, out_of_time=lambda: next(asked))
     assert result.outcomes == (Outcome.OUT_OF_TIME,) * 2
     assert result.n_iterations == (3, 3)
     assert len(seen) == 3
-    same, _ = run(iterations=3)
+    same, _ = run(iterations=3, **({"averaged": 1e-9} if solver[0] is split_solve else {}))
     assert torch.equal(result.image, same.image)
 
 

@@ -139,6 +139,40 @@ def test_a_step_that_was_too_long_is_done_again_with_the_doubled_lipschitz(probl
     torch.testing.assert_close(result.image, expected, rtol=0, atol=1e-3)
 
 
+class Recording(LogCosh):
+    """Keeps the gradients that it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gradients: list[torch.Tensor] = []
+
+    def value_and_gradient(self, image: torch.Tensor, /) -> tuple[torch.Tensor, torch.Tensor]:
+        value, gradient = super().value_and_gradient(image)
+        self.gradients.append(gradient)
+        return value, gradient
+
+
+def test_a_step_goes_by_the_mean_of_its_gradient_and_the_one_before(problem):
+    """The second step from fixed maps; its extrapolated point is a quarter of the first step ahead."""
+    energy = Recording()
+    settings = {"coils": problem.coils, "averaged": LAST, "gradient_noise_std": 0.5}
+    result = run(problem, energy, iterations=2, **settings)
+    first, second = energy.gradients
+    start, _ = problem.start()
+    moved = run(problem, LogCosh(), iterations=1, **settings).image
+    pull = WEIGHT * (0.6 * second + 0.4 * first)
+    expected = split_step(
+        FixedMaps.of(problem.data, problem.coils, -problem.data.gradient(torch.zeros_like(problem.coils))),
+        QuickTerms(None, (TotalVariation(epsilon=EPSILON), torch.full((1,), IMAGINARY_WEIGHT))),
+        torch.lerp(start, moved, 1.25),
+        torch.complex(pull, torch.zeros_like(pull)),
+        result.trace.image_lipschitz[-1],
+        phase="soft",
+        n_steps=5,
+    )
+    torch.testing.assert_close(result.image, expected, rtol=0, atol=1e-6)
+
+
 NOISY = {"gradient_noise_std": 0.3}
 
 
@@ -158,7 +192,7 @@ def test_the_image_is_the_mean_of_the_last_iterates(problem, iterates, averaged,
 def test_out_of_time_returns_the_iterate_or_the_mean_so_far(problem, iterates, n, n_averaged):
     """Of 10 iterations the last 4 are averaged."""
     asked = iter([False] * n + [True])
-    result = run(problem, LogCosh(), iterations=10, out_of_time=lambda: next(asked), **NOISY)
+    result = run(problem, LogCosh(), iterations=10, averaged=0.4, out_of_time=lambda: next(asked), **NOISY)
     expected = torch.stack(iterates[n - max(1, n_averaged) : n]).mean(dim=0)
     assert result.outcomes == (Outcome.OUT_OF_TIME,)
     assert result.n_iterations == (n,)

@@ -90,7 +90,7 @@ def joint_energy(problem: SmallProblem, model: ImageModel, image: torch.Tensor, 
 @pytest.mark.parametrize("energy", [TV, LogCosh()], ids=["tv", "logcosh"])
 def test_image_and_maps_reach_the_minimum_that_algorithm_1_reaches(energy):
     problem, model = small_problem(noise=0.05, imaginary=0.2, keep=0.7), model_of("soft", energy)
-    result = run(problem, model, iterations=60, **LAST)
+    result = run(problem, model, iterations=60, coil_iterations=60, **LAST)
     reference = algorithm_1(problem, model, iterations=240)
     start, end, least = (
         joint_energy(problem, model, *one)
@@ -99,6 +99,17 @@ def test_image_and_maps_reach_the_minimum_that_algorithm_1_reaches(energy):
     assert abs(end - least) < 0.01 * (start - least)
     # the phase, which maps and image may share in more than one way, comes to rest last
     torch.testing.assert_close(result.image.abs(), reference.image.abs(), rtol=0, atol=0.02)
+
+
+def test_maps_rest_after_their_iterations_and_the_image_goes_on():
+    problem, model = small_problem(noise=0.05, imaginary=0.2, keep=0.4), model_of("soft", LogCosh())
+    four, five, nine = (run(problem, model, iterations=n, coil_iterations=5, **LAST) for n in (4, 5, 9))
+    assert not torch.equal(four.coils, five.coils)
+    assert torch.equal(five.coils, nine.coils)
+    assert not torch.allclose(five.image, nine.image, atol=1e-3)
+    # the trace goes on with the energy of the maps as they are
+    found = joint_energy(problem, model, nine.image, nine.coils)
+    assert float(nine.trace.energy[-1, 0]) == pytest.approx(found, rel=1e-3)
 
 
 @pytest.mark.parametrize("inner_steps", [1, 8])
