@@ -24,7 +24,7 @@ TRANSFORMS_PER_ITERATION = 6
 each block."""
 SUM = "sum of an iteration, ms"
 START_ITERATIONS = 3
-ITERATIONS = 4, 12
+ITERATIONS = 4, 20
 """Of the two reconstructions whose difference gives the time of an iteration."""
 ROUNDS = 3
 """In each of which all parts and all reconstructions are timed: a machine is not as fast at all times."""
