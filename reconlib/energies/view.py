@@ -82,11 +82,11 @@ def draw_view(
 
 @dataclass(slots=True, eq=False)
 class Views:
-    """Draws one view after another, for images (slice, 1, y, x) of a matrix; the same for all slices."""
+    """Draws one view after another, the same for all slices of the images."""
 
-    matrix: tuple[int, int]
+    images: Tensor
+    """(slice, 1, y, x), for their matrix and device."""
     generator: torch.Generator
-    device: torch.device
     noise_std: float
     symmetric: bool
     _unpaired: Tensor | None = field(default=None, init=False)
@@ -96,9 +96,9 @@ class Views:
         """Return the next one."""
         pair = self._unpaired
         view = draw_view(
-            self.matrix,
+            (self.images.shape[-2], self.images.shape[-1]),
             self.generator,
-            self.device,
+            self.images.device,
             noise_std=self.noise_std if pair is None else 0.0,
             symmetric=self.symmetric,
         )

@@ -133,13 +133,7 @@ def ipalm(
     n_iterations = [0] * n_slices
     recorder = Recorder(settings.iterations, n_slices)
     iteration = 0
-    views = Views(
-        matrix=(initial_image.shape[-2], initial_image.shape[-1]),
-        generator=generator,
-        device=device,
-        noise_std=settings.gradient_noise_std,
-        symmetric=settings.symmetric_views,
-    )
+    views = Views(initial_image, generator, settings.gradient_noise_std, settings.symmetric_views)
     while iteration < settings.iterations and len(state.rows):
         if out_of_time():
             for row in state.rows.tolist():

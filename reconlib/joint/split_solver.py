@@ -55,10 +55,11 @@ TESTED_AT_FIRST, TESTED_EVERY = 3, 8
 SHARE_OF_BOUND = 0.5
 """On three simulated scans of heads the curvature met along steps was at most 0.45 of the bound."""
 MOST_AVERAGED = 18
-"""Iterates in the mean; by then what is left of their noise is less than what earlier ones are off by."""
+"""Iterates in the mean: with the last 30 of 40, a phase in ``tests/gadget/test_phase_differences.py`` was
+0.07 rad short, with these less than 0.05."""
 SHARE_OF_LAST_GRADIENT = 0.4
-"""0.3, 0.4 and 0.5 in place of 0 add 0.21, 0.23 and 0.22 dB on 16 simulated scans of validation images with
-Cartesian 4-fold sampling."""
+"""On 16 simulated scans of validation images with Cartesian 4-fold sampling, 0.3, 0.4 and 0.5 were 0.21, 0.23
+and 0.22 dB above steps by their own gradients with noise that was not in pairs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,13 +122,7 @@ def split_solve(
     first_averaged = settings.iterations - max(1, most_averaged)
     result = initial_image, initial_coils
     is_late = False
-    views = Views(
-        matrix=(initial_image.shape[-2], initial_image.shape[-1]),
-        generator=generator,
-        device=device,
-        noise_std=settings.gradient_noise_std,
-        symmetric=settings.symmetric_views,
-    )
+    views = Views(initial_image, generator, settings.gradient_noise_std, settings.symmetric_views)
     for iteration in range(settings.iterations if n_slices else 0):
         is_late = out_of_time()
         if is_late:

@@ -58,7 +58,7 @@ def test_noise_has_the_given_std_and_nothing_turns_unasked(generator):
 
 
 def test_noise_comes_in_pairs_of_opposites_in_views_of_their_own(generator):
-    views = Views((64, 64), generator, torch.device("cpu"), noise_std=0.5, symmetric=True)
+    views = Views(torch.zeros(1, 1, 64, 64), generator, noise_std=0.5, symmetric=True)
     drawn = [views.draw() for _ in range(40)]
     noise = torch.stack([view.noise for view in drawn if view.noise is not None])[:, 0, 0]
     assert torch.equal(noise[0::2], -noise[1::2])
@@ -71,5 +71,5 @@ def test_noise_comes_in_pairs_of_opposites_in_views_of_their_own(generator):
 
 
 def test_views_without_noise_have_none(generator):
-    views = Views((4, 4), generator, torch.device("cpu"), noise_std=0.0, symmetric=True)
+    views = Views(torch.zeros(1, 1, 4, 4), generator, noise_std=0.0, symmetric=True)
     assert all(views.draw().noise is None for _ in range(3))
