@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -32,8 +32,13 @@ class _Kept:
     written_at: float = 0.0
 
 
-def remove_what_is_too_much(folder: Path, limits: SpoolLimits, running: Collection[str]) -> None:
+def remove_what_is_too_much(
+    folder: Path, limits: SpoolLimits, names_to_keep: Callable[[], Collection[str]]
+) -> None:
     """Remove finished scans, oldest first, until the limits hold; nothing else in the folder is touched.
+
+    Which scans are not to be touched is asked after the folder was looked at: a scan that begins in between
+    has a name before it has a file, so that each file that was seen is either finished or on that list.
 
     Raises
     ------
@@ -50,11 +55,12 @@ def remove_what_is_too_much(folder: Path, limits: SpoolLimits, running: Collecti
         scan.files.append(path)
         scan.n_bytes += state.st_size
         scan.written_at = max(scan.written_at, state.st_mtime)
+    to_keep = names_to_keep()
     n_bytes = sum(scan.n_bytes for scan in kept.values())
     now = time.time()
     for name, scan in sorted(kept.items(), key=lambda item: (item[1].written_at, item[0])):
         is_old = now - scan.written_at > limits.age_s
-        if name in running or not (is_old or n_bytes > limits.size_bytes):
+        if name in to_keep or not (is_old or n_bytes > limits.size_bytes):
             continue
         for path in scan.files:
             path.unlink(missing_ok=True)

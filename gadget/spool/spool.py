@@ -233,9 +233,12 @@ class Spool:
         return self._stopping
 
     def _apply_limits(self) -> None:
+        remove_what_is_too_much(self.folder, self.limits, self._unfinished)
+
+    def _unfinished(self) -> set[str]:
+        """Names of the scans that run, and of those whose files are still to be turned into HDF5."""
         with self._changed:
-            running = {*self._running, *self._to_copy}
-        remove_what_is_too_much(self.folder, self.limits, running)
+            return {*self._running, *self._to_copy}
 
 
 def _locked(folder: Path) -> int:

@@ -28,11 +28,13 @@ from spooled_bytes import (
     readout,
 )
 
+import gadget.spool.limits
 import gadget.spool.spool
 from gadget.errors import FileError, GadgetError, PeerProtocolError
 from gadget.scan_file import read_scan
 from gadget.spool.limits import SpoolLimits
 from gadget.spool.manifest import read_manifest
+from gadget.spool.scan_names import scan_files
 from gadget.spool.spool import Spool
 from gadget.wire.codec import encode_parts
 from gadget.wire.messages import Acquisition, ScanHeader, Waveform
@@ -305,6 +307,30 @@ def test_a_running_scan_is_never_removed_however_large(tmp_path):
         running.received(next(messages_of([CLOSE])), time.monotonic())
         running.ended(an_ending())
         assert spool.wait_until_idle(20)
+
+
+def test_a_scan_that_begins_while_the_folder_is_looked_at_is_not_removed(tmp_path, monkeypatch):
+    folder = tmp_path / "spool"
+    folder.mkdir(mode=0o700)
+    finished = make_finished(folder, 1, 10)
+    begun = []
+
+    def look_and_let_a_scan_begin(looked_at):
+        if not begun:
+            begun.append(spool.watch("127.0.0.1:1"))
+            for message in messages_of(SCAN[:-1]):
+                begun[0].received(message, time.monotonic())
+        return scan_files(looked_at)
+
+    with Spool(folder) as spool:
+        assert spool.wait_until_idle(20)
+        monkeypatch.setattr(gadget.spool.limits, "scan_files", look_and_let_a_scan_begin)
+        spool.limits = SpoolLimits(size_bytes=1)
+        keep(spool)  # the limits are looked after once a scan has ended
+
+        assert not finished.exists()
+        assert begun[0].file.path.exists()
+        begun[0].ended(an_ending())
 
 
 # A folder that will not do
