@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from gadget.connection import Conversation
 from gadget.errors import GadgetError, NobodyWaitsError
 from gadget.logs import name_scan
+from gadget.scan_watch import ScanWatch
 from gadget.wire.messages import Close, Message, Text
 from gadget.wire.session import Dialect
 
@@ -29,6 +30,8 @@ class Peer:
     """Asked between steps of a long computation; true when nobody waits for the result any more."""
     silent: Callable[[], bool]
     """Whether the next message is not there yet, so that there is time for other work."""
+    watches: Iterable[ScanWatch] = ()
+    """Who looks on at this conversation, and has not failed so far."""
 
 
 Handler = Callable[[Iterator[Message], Peer], Iterable[Message]]
@@ -58,15 +61,14 @@ def answer(conversation: Conversation, handle: Handler) -> Ending:
     """
     started = time.monotonic()
     work = _Work(conversation, handle)
-    conversation.start()
-    work.start()
     try:
+        conversation.start()
+        work.start()
         conversation.wait_until_cancelled_or(work.done)
-    except BaseException:
+    except BaseException as error:
+        why = error if isinstance(error, Exception) else GadgetError("The program was stopped.")
         conversation.close()
-        conversation.watches.ended(
-            _ending(conversation, GadgetError("The program was stopped."), started, abandoned=True)
-        )
+        conversation.watches.ended(_ending(conversation, why, started, abandoned=True))
         raise
     abandoned = not work.done.is_set()
     failure = work.failure or conversation.failure
@@ -158,7 +160,13 @@ class _Work:
         if not self._conversation.scan_began:
             return
         conversation = self._conversation
-        peer = Peer(conversation.address, conversation.dialect, conversation.cancelled, conversation.silent)
+        peer = Peer(
+            conversation.address,
+            conversation.dialect,
+            conversation.cancelled,
+            conversation.silent,
+            conversation.watches,
+        )
         for reply in self._handle(_chained(head, messages), peer):
             if isinstance(reply, Close):
                 break

@@ -271,7 +271,7 @@ class Conversation:
         except PeerProtocolError as error:
             self._fail(error, lost=False)
         except OSError as error:
-            if self._n_bytes_read:
+            if self._n_bytes_read or self._session.own is End.SCAN_SENDER:
                 failure = PeerProtocolError(f"The connection was lost while we read: {error}.")
                 self._fail(failure, lost=True)
             else:
@@ -318,15 +318,18 @@ class Conversation:
 
     def _wait_for_room(self) -> None:
         with self._changed:
-            while not (self._has_room() or self.cancelled()):
+            while not self.cancelled():
+                is_full = self.options.room.is_full
+                if self._reads_on(is_full):
+                    break
                 # Others make room without a word: asking them for one would need two locks at a time.
-                self._changed.wait(_ASK_FOR_ROOM_S if self.options.room.is_full else None)
+                self._changed.wait(_ASK_FOR_ROOM_S if is_full else None)
         self._last_activity = time.monotonic()
 
-    def _has_room(self) -> bool:
-        """Whether to read on: always where the reconstruction waits for this peer."""
+    def _reads_on(self, is_full: bool) -> bool:
+        """Whether there is room to read on; always where the reconstruction waits for this peer."""
         is_ahead = self._inbox_bytes >= self.options.inbox_bytes
-        return not self._inbox or not (is_ahead or self.options.room.is_full)
+        return not self._inbox or not (is_ahead or is_full)
 
     def _wait_for_bytes(self) -> None:
         """Wait for something to read; silence of the peer counts from the last byte in either direction."""

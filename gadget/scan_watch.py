@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gadget.wire.messages import Message
@@ -18,7 +18,8 @@ logger = logging.getLogger(__name__)
 class ScanWatch(Protocol):
     """Sees every message of one conversation; times are those of ``time.monotonic()``.
 
-    A watch is called from several threads. One that raises is logged and dropped; the scan goes on.
+    A watch is called from several threads. One that raises is logged and sees no more messages, only the end;
+    the scan goes on.
     """
 
     def received(self, message: Message, at: float) -> None:
@@ -39,23 +40,28 @@ WatchFactory = Callable[[str], ScanWatch]
 
 
 class Watches:
-    """Several watches as one that never raises."""
+    """Several watches as one that never raises; iterating yields those of them that never have."""
 
     def __init__(self, watches: Sequence[ScanWatch] = ()) -> None:
+        self._all = tuple(watches)
         self._watches = list(watches)
         self._lock = threading.Lock()
 
+    def __iter__(self) -> Iterator[ScanWatch]:
+        with self._lock:
+            return iter(tuple(self._watches))
+
     def received(self, message: Message, at: float) -> None:
-        self._each(lambda watch: watch.received(message, at))
+        self._each(tuple(self), lambda watch: watch.received(message, at))
 
     def sent(self, message: Message, at: float) -> None:
-        self._each(lambda watch: watch.sent(message, at))
+        self._each(tuple(self), lambda watch: watch.sent(message, at))
 
     def ended(self, ending: Ending) -> None:
-        self._each(lambda watch: watch.ended(ending))
+        self._each(self._all, lambda watch: watch.ended(ending))
 
-    def _each(self, tell: Callable[[ScanWatch], None]) -> None:
-        for watch in tuple(self._watches):
+    def _each(self, watches: Sequence[ScanWatch], tell: Callable[[ScanWatch], None]) -> None:
+        for watch in watches:
             try:
                 tell(watch)
             except Exception as error:  # noqa: BLE001  # whatever it is, the scan goes on

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import count
 
 import numpy as np
 import torch
@@ -14,6 +15,8 @@ from gadget.settings import Settings
 from reconlib.kspace import KSpace, NonuniformKSpace
 from reconlib.priors.library import Prior
 from reconlib.priors.typicality import Typicality
+
+_NUMBERS = count()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -29,6 +32,9 @@ class ScanDevice:
     fallback_only: str = ""
     """Why every image is a fallback, for which neither prior nor device is used; empty: they are not."""
 
+    number: int = field(default_factory=_NUMBERS.__next__, init=False)
+    """Tells it from others in the queue for turns, which remembers it for longer than it lives."""
+
     @property
     def device(self) -> torch.device:
         """Where it computes."""
@@ -42,7 +48,7 @@ class ScanDevice:
         TurnCancelledError
             Nobody waits for the images any more.
         """
-        return self.reconstructor.turns.turn(self, urgent=urgent, cancelled=self.cancelled)
+        return self.reconstructor.turns.turn(self.number, urgent=urgent, cancelled=self.cancelled)
 
     def __call__(
         self,

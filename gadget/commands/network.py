@@ -112,25 +112,23 @@ def serve(
 
     setup_logging(verbose=True, with_time=True, log_format=log_format)
     journal = Journal()
-    kept = None if spool is None else open_spool(spool, spool_gib, spool_days)
-    service = Service(
-        lambda check: source_of(check=check),
-        hosts=tuple(host or DEFAULT_HOSTS),
-        port=port,
-        options=ConnectionOptions(idle_s=idle),
-        max_connections=connections,
-        keep=None if kept is None else kept.watch,
-        watch_factories=[LatencyWatch, *([] if monitor is None else [journal.watch])],
-        drain_s=drain,
-    )
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: service.stop())
-    signal.signal(signal.SIGHUP, lambda *_: service.reload())
-    for address, its_port in service.server.addresses:
-        _say(f"listening on {address} port {its_port}", log_format, address=address, port=its_port)
     with ExitStack() as stack:
-        if kept is not None:
-            stack.enter_context(kept)
+        kept = None if spool is None else stack.enter_context(open_spool(spool, spool_gib, spool_days))
+        service = Service(
+            lambda check: source_of(check=check),
+            hosts=tuple(host or DEFAULT_HOSTS),
+            port=port,
+            options=ConnectionOptions(idle_s=idle),
+            max_connections=connections,
+            keep=None if kept is None else kept.watch,
+            watch_factories=[LatencyWatch, *([] if monitor is None else [journal.watch])],
+            drain_s=drain,
+        )
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: service.stop())
+        signal.signal(signal.SIGHUP, lambda *_: service.reload())
+        for address, its_port in service.server.addresses:
+            _say(f"listening on {address} port {its_port}", log_format, address=address, port=its_port)
         if monitor is not None:
             page = stack.enter_context(Monitor(journal, service.status, port=monitor, host=monitor_host))
             _say(f"monitor at {page.address}", log_format, address=page.address)

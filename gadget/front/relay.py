@@ -41,8 +41,8 @@ _WHAT_COMES_NOW = (
 
 SettingsOfScan = Callable[..., Settings]
 """From the messages before the first data to the settings that the scan starts with."""
-Recorded = Callable[[str], Iterable[Message] | None]
-"""From a peer's address to what came from it so far; None where that is not kept."""
+Recorded = Callable[[Peer], Iterable[Message] | None]
+"""From a peer to what came from it so far; None where that is not kept."""
 
 
 class Workers(Protocol):
@@ -66,7 +66,7 @@ class Relay:
         self,
         workers: Workers,
         settings_of: SettingsOfScan,
-        recorded: Recorded = lambda _address: None,
+        recorded: Recorded = lambda _peer: None,
     ) -> None:
         self._workers = workers
         self._settings_of = settings_of
@@ -87,7 +87,7 @@ class Relay:
         try:
             yield from sent.counted(self._attempt(request, feed.live(peer.cancelled), peer))
         except WorkerDiedError as death:
-            recorded = self._recorded(peer.address)
+            recorded = self._recorded(peer)
             if recorded is None:
                 raise
             logger.error("%s: %s. %s", peer.address, death.reason, _WHAT_COMES_NOW)

@@ -2,11 +2,11 @@
 
 import logging
 import threading
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from gadget.answering import Peer
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError
 from gadget.front.relay import Relay
@@ -24,6 +24,7 @@ KEEPING_LINGER_S = 30.0
 """Where scans are kept, the rest of one that failed is worth waiting for."""
 
 
+@runtime_checkable
 class KeptScan(ScanWatch, Protocol):
     """A watch that keeps what comes, as :class:`gadget.spool.spooled_scan.SpooledScan` does."""
 
@@ -70,8 +71,6 @@ class Service:
     ) -> None:
         self._supervisor = Supervisor() if supervisor is None else supervisor
         self._settings = settings(self._supervisor.load)
-        self._keep = keep
-        self._kept: weakref.WeakValueDictionary[str, KeptScan] = weakref.WeakValueDictionary()
         options = options or ConnectionOptions()
         self._options = options if keep is None else replace(options, linger_s=KEEPING_LINGER_S)
         self._max_connections = max_connections
@@ -80,13 +79,13 @@ class Service:
         self._stops = 0
         self._failure: GadgetError | None = None
         self.server = Server(
-            Relay(self._supervisor, self._settings.for_scan, self._recorded),
+            Relay(self._supervisor, self._settings.for_scan, _recorded),
             hosts=hosts,
             port=port,
             options=self._options,
             max_connections=max_connections,
             # first the one that keeps: what the others make of a message is worth less than the message
-            watch_factories=[*([] if keep is None else [self._keep_one]), *watch_factories],
+            watch_factories=[*([] if keep is None else [keep]), *watch_factories],
         )
 
     def run(self) -> None:
@@ -151,12 +150,7 @@ class Service:
         self._is_loaded = True
         logger.info("ready")
 
-    def _keep_one(self, address: str) -> ScanWatch:
-        assert self._keep is not None
-        kept = self._keep(address)
-        self._kept[address] = kept
-        return kept
 
-    def _recorded(self, address: str) -> Iterator[Message] | None:
-        kept = self._kept.get(address)
-        return kept.messages() if kept is not None and kept.is_whole else None
+def _recorded(peer: Peer) -> Iterator[Message] | None:
+    kept = next((watch for watch in peer.watches if isinstance(watch, KeptScan)), None)
+    return kept.messages() if kept is not None and kept.is_whole else None

@@ -32,6 +32,10 @@ _PAUSES_S = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _YOUNG_S = 30.0
 _LOADING_S = 600.0
 _END_S = 5.0
+PING_AFTER_S = 10.0
+"""A worker that has said nothing for so long is asked for a sign of life."""
+SILENT_S = 300.0
+"""One that then gives none for so long is ended; a slow disk or a device may hold it up for less."""
 
 
 @dataclass(slots=True, eq=False)
@@ -42,6 +46,8 @@ class _Worker:
     channel: Channel
     loads: dict[int, str | None] = field(default_factory=dict)
     """How loading ended: empty where it was good; None while it goes on."""
+    taken: set[int] = field(default_factory=set)
+    """Scans that it has taken, by number, which nobody has looked for yet."""
     is_loaded: bool = False
     """Whether it has loaded what it was first asked for, or said why not."""
     is_gone: bool = False
@@ -50,7 +56,7 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HandedOver:
-    """A scan that a worker has been asked for."""
+    """A scan that a worker has taken."""
 
     sock: socket.socket
     """At its other end the worker waits for the messages; to be closed by the one who has this."""
@@ -65,10 +71,20 @@ class Supervisor:
     ----------
     command
         What starts a worker; its options are added as JSON.
+    ping_after_s, silent_s
+        After how long without a word a worker is asked for one, and how long it has for that.
     """
 
-    def __init__(self, *, command: Sequence[str] = COMMAND) -> None:
+    def __init__(
+        self,
+        *,
+        command: Sequence[str] = COMMAND,
+        ping_after_s: float = PING_AFTER_S,
+        silent_s: float = SILENT_S,
+    ) -> None:
         self._command = tuple(command)
+        self._ping_after_s = ping_after_s
+        self._silent_s = silent_s
         self._changed = threading.Condition()  # guards what follows
         self._worker: _Worker | None = None
         self._stopping = False
@@ -109,19 +125,16 @@ class Supervisor:
     def load(self, settings: Settings) -> None:
         """Let the worker make these settings ready for use, and wait for it.
 
+        A worker may die of something else meanwhile, so the next one is asked, too.
+
         Raises
         ------
         GadgetError
-            They cannot be used, or the worker died over them.
+            They cannot be used, or two workers died over them.
         """
-        number = next(self._count)
-        worker = self._ready_worker(lambda: False)
-        with self._changed:
-            worker.loads[number] = None
-        self._send(worker, {"load": number, "settings": values_of(settings)})
-        with self._changed:
-            self._changed.wait_for(lambda: worker.is_gone or worker.loads[number] is not None, _LOADING_S)
-            failure = worker.loads.pop(number)
+        worker, failure = self._load_once(settings)
+        if failure is None and worker.is_gone:
+            worker, failure = self._load_once(settings)
         if failure is None:
             raise GadgetError(
                 f"The settings could not be loaded: the process that reconstructs {worker.how_it_ended}."
@@ -132,8 +145,19 @@ class Supervisor:
             raise GadgetError(failure)
         self._used = self._used or settings
 
+    def _load_once(self, settings: Settings) -> tuple[_Worker, str | None]:
+        """Return the worker that was asked, and how loading ended; None where it did not."""
+        number = next(self._count)
+        worker = self._ready_worker(lambda: False)
+        with self._changed:
+            worker.loads[number] = None
+        self._send(worker, {"load": number, "settings": values_of(settings)})
+        with self._changed:
+            self._changed.wait_for(lambda: worker.is_gone or worker.loads[number] is not None, _LOADING_S)
+            return worker, worker.loads.pop(number)
+
     def hand_over(self, request: ScanRequest, cancelled: Callable[[], bool] = lambda: False) -> HandedOver:
-        """Ask the worker for a scan. While none runs this waits for one.
+        """Ask the worker for a scan, and the next one where it dies before it took it.
 
         Raises
         ------
@@ -143,18 +167,32 @@ class Supervisor:
         while True:
             worker = self._ready_worker(cancelled)
             own, other = socket.socketpair()
-            with other:
-                try:
-                    worker.channel.send(request.to_json(), passed=other)
-                except OSError:  # it has just died
-                    own.close()
-                    self._end_of(worker)
-                except BaseException:
-                    own.close()
-                    raise
-                else:
-                    self._used = request.settings
-                    return HandedOver(own, partial(self._end_of, worker))
+            try:
+                with other:
+                    is_taken = self._is_taken(worker, request, other, cancelled)
+            except BaseException:
+                own.close()
+                raise
+            if is_taken:
+                self._used = request.settings
+                return HandedOver(own, partial(self._end_of, worker))
+            own.close()
+
+    def _is_taken(
+        self, worker: _Worker, request: ScanRequest, sock: socket.socket, cancelled: Callable[[], bool]
+    ) -> bool:
+        """Ask a worker for a scan; whether it took it, or died before."""
+        number = next(self._count)
+        if not self._send(worker, request.to_json() | {"number": number}, passed=sock):
+            return False
+        with self._changed:
+            while not (number in worker.taken or worker.is_gone):
+                if cancelled():
+                    raise NobodyWaitsError
+                self._changed.wait(_ASK_EVERY_S)
+            is_taken = number in worker.taken
+            worker.taken.discard(number)
+            return is_taken
 
     def _ready_worker(self, cancelled: Callable[[], bool]) -> _Worker:
         with self._changed:
@@ -173,11 +211,14 @@ class Supervisor:
             self._changed.wait_for(lambda: worker.is_gone, _END_S)
             return worker.how_it_ended
 
-    def _send(self, worker: _Worker, content: dict[str, Any]) -> None:
+    def _send(self, worker: _Worker, content: dict[str, Any], passed: socket.socket | None = None) -> bool:
+        """Send a packet; where the worker has just died, wait for its end and return False."""
         try:
-            worker.channel.send(content)
+            worker.channel.send(content, passed=passed)
         except OSError:
             self._end_of(worker)
+            return False
+        return True
 
     def _keep_running(self) -> None:
         n_young = 0
@@ -230,18 +271,34 @@ class Supervisor:
 
     def _listen(self, worker: _Worker) -> None:
         """Take in what the worker says until it is gone."""
-        while (packet := worker.channel.receive()) is not None:
+        while (packet := self._next_packet(worker)) is not None:
             content, _ = packet
-            if "log" in content:
-                log_again(content["log"])
-                continue
-            with self._changed:
-                worker.is_loaded = True
-                if content["load"] in worker.loads:
-                    worker.loads[content["load"]] = content["failure"]
-                    self._changed.notify_all()
-            if content["failure"] and content["load"] == 0:
-                logger.error("%s", content["failure"])
+            match content:
+                case {"log": line}:
+                    log_again(line)
+                case {"taken": number}:
+                    with self._changed:
+                        worker.taken.add(number)
+                        self._changed.notify_all()
+                case {"load": number, "failure": failure}:
+                    with self._changed:
+                        worker.is_loaded = True
+                        if number in worker.loads:
+                            worker.loads[number] = failure
+                            self._changed.notify_all()
+                    if failure and number == 0:
+                        logger.error("%s", failure)
+
+    def _next_packet(self, worker: _Worker) -> tuple[dict[str, Any], socket.socket | None] | None:
+        """Wait for what the worker says next; None: it is gone, or was ended because it says nothing."""
+        if not worker.channel.wait(self._ping_after_s):
+            with contextlib.suppress(OSError):  # it is gone: the next look finds out
+                worker.channel.send({"ping": 0})
+            if not worker.channel.wait(self._silent_s):
+                worker.how_it_ended = f"gave no sign of life for {self._silent_s:g} s and was ended"
+                worker.process.kill()
+                return None
+        return worker.channel.receive()
 
     def _bury(self, worker: _Worker) -> str:
         """Make sure that the process has ended; return how."""
@@ -252,7 +309,7 @@ class Supervisor:
             code = worker.process.wait()
         worker.channel.close()
         with self._changed:
-            worker.how_it_ended = _in_words(code)
+            worker.how_it_ended = worker.how_it_ended or _in_words(code)
             worker.is_gone = True
             self._worker = None
             self._changed.notify_all()

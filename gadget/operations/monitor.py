@@ -85,7 +85,6 @@ class Monitor:
 class WebServer(ThreadingHTTPServer):
     """A thread for each connection, and a limit on those."""
 
-    daemon_threads = False  # so that server_close() waits for them
     request_queue_size = 16
 
     def __init__(
@@ -97,8 +96,7 @@ class WebServer(ThreadingHTTPServer):
     ) -> None:
         self.journal, self.status, self.names = journal, status, names
         self.ending = threading.Event()
-        self._free = threading.Semaphore(MOST_CONNECTIONS)
-        self._open: set[socket.socket] = set()
+        self._open: dict[threading.Thread, socket.socket] = {}
         self._guard = threading.Lock()
         self.address_family, address = where
         try:
@@ -121,13 +119,20 @@ class WebServer(ThreadingHTTPServer):
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
         """Answer in a thread of its own; beyond the limit the connection is closed at once."""
-        if not self._free.acquire(blocking=False):
+        with self._guard:
+            thread = threading.Thread(target=self.process_request_thread, args=(request, client_address))
+            is_full = len(self._open) >= MOST_CONNECTIONS
+            if not is_full:
+                self._open[thread] = request  # type: ignore[assignment]  # of a TCP server it is a socket
+        if is_full:
             logger.debug("the monitor has %d connections; one more was refused", MOST_CONNECTIONS)
             self.shutdown_request(request)
             return
-        with self._guard:
-            self._open.add(request)  # type: ignore[arg-type]  # of a TCP server it is a socket
-        super().process_request(request, client_address)
+        try:
+            thread.start()
+        except BaseException:  # the system gives no more threads, say
+            self._forget(thread)
+            raise
 
     def process_request_thread(
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
@@ -135,9 +140,21 @@ class WebServer(ThreadingHTTPServer):
         try:
             super().process_request_thread(request, client_address)
         finally:
-            with self._guard:
-                self._open.discard(request)
-            self._free.release()
+            self._forget(threading.current_thread())
+
+    def server_close(self) -> None:
+        """Give the port back, and wait for the answers to end."""
+        super().server_close()
+        for thread in self._threads_that_answer():
+            thread.join()
+
+    def _threads_that_answer(self) -> list[threading.Thread]:
+        with self._guard:
+            return list(self._open)
+
+    def _forget(self, thread: threading.Thread) -> None:
+        with self._guard:
+            del self._open[thread]
 
     def handle_error(self, _request: object, _client_address: object) -> None:
         """Log a fault of ours; a browser that went away is none."""
@@ -152,7 +169,7 @@ class WebServer(ThreadingHTTPServer):
             self.journal.announce()
         self.shutdown()
         with self._guard:
-            for sock in self._open:
+            for sock in self._open.values():
                 try:
                     sock.shutdown(socket.SHUT_RDWR)
                 except OSError:

@@ -118,8 +118,10 @@ class MonitorPages(BaseHTTPRequestHandler):
             return
         journal, ending = self.server.journal, self.server.ending
         n_ended = None
-        while not ending.is_set():
+        while True:
             version = journal.version
+            if ending.is_set():  # asked after that: the version changes once more behind it
+                return
             state = page_state(journal, self.server.status())
             self._send_event("state", state)
             if (now_ended := state["n_ended"]) != n_ended:

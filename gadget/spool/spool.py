@@ -125,14 +125,14 @@ class Spool:
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
         self._safely(self._take_over)
         while True:
+            is_last = self._stopping  # asked first: scans may end while this looks after others
             self._look_after_scans()
-            if self._stopping:
+            if is_last:
                 return
             while self._to_copy and not self._stopping:
                 self._safely(self._copy, self._to_copy.popleft())
-            if time.monotonic() >= self._next_limits:
-                self._next_limits = time.monotonic() + LIMITS_S
-                self._safely(self._apply_limits)
+                self._apply_limits_if_due()
+            self._apply_limits_if_due()
             with self._changed:
                 self._is_idle = True
                 self._changed.notify_all()
@@ -231,6 +231,11 @@ class Spool:
         if time.monotonic() >= self._next_look:
             self._look_after_scans()
         return self._stopping
+
+    def _apply_limits_if_due(self) -> None:
+        if time.monotonic() >= self._next_limits:
+            self._next_limits = time.monotonic() + LIMITS_S
+            self._safely(self._apply_limits)
 
     def _apply_limits(self) -> None:
         remove_what_is_too_much(self.folder, self.limits, self._unfinished)

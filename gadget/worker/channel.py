@@ -7,6 +7,7 @@ other process is gone.
 import contextlib
 import errno
 import json
+import select
 import socket
 import threading
 from typing import Any
@@ -54,6 +55,12 @@ class Channel:
                     "between processes; use fewer or shorter rules."
                 ) from error
             raise
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for something to receive, at most so long; whether there is."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
 
     def receive(self) -> tuple[dict[str, Any], socket.socket | None] | None:
         """Wait for a text and what was passed with it; None: the other process is gone."""

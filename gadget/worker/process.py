@@ -4,6 +4,7 @@ It lives as long as the front: the end of their channel ends it at once, whateve
 that was killed leaves no orphan.
 """
 
+import contextlib
 import logging
 import os
 import socket
@@ -11,12 +12,13 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from gadget.answering import Peer, answer, describe
+from gadget.answering import Peer, answer, describe, reason_for_peer
 from gadget.connection import Conversation
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError
 from gadget.logs import name_scan
 from gadget.settings import Settings
+from gadget.wire.codec import encode
 from gadget.wire.messages import Close, Error, Message
 from gadget.wire.session import End, Session
 from gadget.worker.channel import Channel
@@ -58,10 +60,28 @@ class Worker:
     def run(self) -> None:
         """Do what the front asks for until it is gone; then the process ends."""
         while (packet := self._channel.receive()) is not None:
-            content, sock = packet
-            work = (self._answer_load, content) if sock is None else (self._answer_scan, content, sock)
-            threading.Thread(target=work[0], args=work[1:], name="scan", daemon=True).start()
+            self._begin(*packet)
         os._exit(0)
+
+    def _begin(self, content: dict[str, Any], sock: socket.socket | None) -> None:
+        """Answer a packet: at once if it asks for a sign of life, else in a thread of its own."""
+        if "ping" in content:
+            self._say({"pong": content["ping"]})
+        elif sock is None:
+            self._in_a_thread(
+                lambda: self._answer_load(content),
+                lambda reason: self._say({"load": content["load"], "failure": reason}),
+            )
+        else:
+            self._say({"taken": content.pop("number")})
+            self._in_a_thread(lambda: self._answer_scan(content, sock), lambda reason: _refuse(sock, reason))
+
+    def _in_a_thread(self, answer: Callable[[], None], refuse: Callable[[str], None]) -> None:
+        try:
+            threading.Thread(target=answer, name="scan", daemon=True).start()
+        except RuntimeError as error:  # the system gives no more threads
+            logger.error("a request of the front was refused: %s", error)
+            refuse(f"The process that reconstructs has no room for one more: {error}.")
 
     def _answer_load(self, content: dict[str, Any]) -> None:
         failure = ""
@@ -75,9 +95,16 @@ class Worker:
         self._say({"load": content["load"], "failure": failure})
 
     def _answer_scan(self, content: dict[str, Any], sock: socket.socket) -> None:
-        request = ScanRequest.from_json(content)
-        name_scan(request.address)
-        conversation = Conversation(sock, _ToFront(End.ANSWERER), address=request.address, options=OPTIONS)
+        try:
+            request = ScanRequest.from_json(content)
+            name_scan(request.address)
+            conversation = Conversation(
+                sock, _ToFront(End.ANSWERER), address=request.address, options=OPTIONS
+            )
+        except Exception as error:  # noqa: BLE001  # whatever it is, the front waits for an answer
+            logger.error("a scan was not taken: %s", describe(error))
+            _refuse(sock, reason_for_peer(error))
+            return
         ending = answer(conversation, lambda messages, peer: self._reconstruct(messages, request, peer))
         if ending.abandoned:
             logger.critical(
@@ -94,6 +121,12 @@ class Worker:
             self._channel.send(content)
         except OSError:
             logger.debug("the front is gone")
+
+
+def _refuse(sock: socket.socket, reason: str) -> None:
+    """Tell the front why a scan that it passed is not answered."""
+    with sock, contextlib.suppress(OSError):  # nobody is there to be told
+        sock.sendall(encode(Error(reason)) + encode(Close()))
 
 
 class _ToFront(Session):

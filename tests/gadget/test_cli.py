@@ -5,12 +5,15 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import h5py
 import numpy as np
 import pytest
 from simulated_scans import QUICK
+
+from gadget.spool.spool import Spool
 
 
 def test_help_answers_at_once_without_torch():
@@ -238,6 +241,18 @@ def test_a_second_server_on_the_same_port_ends_with_1(run):
 
     assert code == 1
     assert f"Cannot listen on 127.0.0.1 port {port}" in err
+
+
+def test_a_server_that_cannot_listen_has_no_spool_any_more(run, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, _ = run(
+            "serve", "--host", "127.0.0.1", "--port", port, "--prior", "tv", "--spool", tmp_path / "spool"
+        )
+        assert code == 1
+        assert not [thread for thread in threading.enumerate() if thread.name == "spool"]
+        with Spool(tmp_path / "spool"):
+            pass
 
 
 def test_demo_compares_three_methods(run, joint, tmp_path):

@@ -127,6 +127,17 @@ def test_a_server_that_vanishes_is_an_error(answer, server):
         list(send_scan(SCAN, "127.0.0.1", server(play), options=QUICK))
 
 
+def test_a_server_that_resets_before_it_read_anything_is_an_error(server):
+    """The whole scan, CLOSE included, is then on its way: nothing else says that it never arrived."""
+
+    def play(peer: ScriptedPeer) -> None:
+        time.sleep(0.3)
+        peer.reset()
+
+    with pytest.raises(PeerProtocolError, match="connection was lost while we read"):
+        list(send_scan(SCAN, "127.0.0.1", server(play), options=QUICK))
+
+
 def test_answers_before_a_server_vanishes_are_yielded(server):
     def play(peer: ScriptedPeer) -> None:
         peer.take(len(SCAN_BYTES))

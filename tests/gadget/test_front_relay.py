@@ -17,6 +17,8 @@ import scripted_peer as script
 from running_server import QUICK, RunningServer, running_servers, soon
 from scripted_peer import CLOSE, CLOSE_BYTES, IMAGE, SCAN_HEADER, TEXT, WAVEFORM, ScriptedPeer, readout
 
+import gadget.worker.scan_request
+from gadget.answering import Peer
 from gadget.errors import GadgetError
 from gadget.front.relay import Relay
 from gadget.front.supervisor import Supervisor
@@ -60,8 +62,8 @@ def texts(answers: list[tuple[int, bytes]]) -> list[str]:
 
 
 @contextlib.contextmanager
-def supervising() -> Iterator[Supervisor]:
-    supervisor = Supervisor(command=COMMAND)
+def supervising(**times: float) -> Iterator[Supervisor]:
+    supervisor = Supervisor(command=COMMAND, **times)
     supervisor.start()
     try:
         supervisor.load(Settings())
@@ -103,28 +105,23 @@ class Record:
         self.ending = ending
 
 
-class Records:
-    def __init__(self) -> None:
-        self.of: dict[str, Record] = {}
-
-    def watch(self, address: str) -> Record:
-        return self.of.setdefault(address, Record())
-
-    def recorded(self, address: str) -> Iterator[Message]:
-        return iter(self.of[address].messages)
+def recorded(peer: Peer) -> Iterator[Message]:
+    (record,) = peer.watches
+    assert isinstance(record, Record)
+    return iter(record.messages)
 
 
 @pytest.fixture
 def run() -> Iterator[Callable[..., RunningServer]]:
-    """Return a function that starts a front; with records it keeps the scans."""
+    """Return a function that starts a front, which keeps the scans if told to."""
     with running_servers() as start:
 
-        def front(supervisor: Supervisor, records: Records | None = None, **options: object) -> RunningServer:
-            watches: list[WatchFactory] = [records.watch] if records else []
+        def front(supervisor: Supervisor, *, keeps: bool = False, **options: object) -> RunningServer:
+            watches: list[WatchFactory] = [lambda _address: Record()] if keeps else []
             relay = Relay(
                 supervisor,
                 lambda *_head: Settings(seed=17),
-                records.recorded if records else lambda _address: None,
+                recorded if keeps else lambda _peer: None,
             )
             return start(relay, watch_factories=watches, **{"options": QUICK, **options})
 
@@ -222,9 +219,8 @@ def test_a_new_worker_is_ready_once_it_has_loaded_what_the_last_scan_used(run, s
 
 
 def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run, supervisor, caplog):
-    records = Records()
     answers = answers_of(
-        run(supervisor, records), scan("die", waveform(1), *READOUTS[:4], waveform(2), READOUTS[4])
+        run(supervisor, keeps=True), scan("die", waveform(1), *READOUTS[:4], waveform(2), READOUTS[4])
     )
     reason = "the process that reconstructs ended with exit code 7"
     assert images(answers) == [*SERVED[:2], *[(k, reason) for k in range(3, 6)]]
@@ -240,7 +236,7 @@ def test_of_a_kept_scan_the_next_worker_makes_fallbacks_of_what_was_not_sent(run
 
 def test_a_kept_scan_goes_on_as_it_comes_with_the_next_worker(run, supervisor):
     """The first worker dies while the peer pauses, so that the feed waits for the peer in two places."""
-    with run(supervisor, Records()).dial() as peer:
+    with run(supervisor, keeps=True).dial() as peer:
         peer.send(config("die"), SCAN_HEADER, *READOUTS[:3])
         assert images([peer.take_message() for _ in range(2)]) == SERVED[:2]
         assert peer.take_message()[0] == TEXT
@@ -253,11 +249,76 @@ def test_a_kept_scan_goes_on_as_it_comes_with_the_next_worker(run, supervisor):
 
 
 def test_a_kept_scan_that_kills_the_next_worker_too_is_given_up(run, supervisor):
-    running = run(supervisor, Records())
+    running = run(supervisor, keeps=True)
     answers = answers_of(running, scan("always die"))
     assert [number for number, _ in images(answers)] == [1, 2]
     assert "ended with exit code 7" in texts(answers)[-1]
     assert images(answers_of(running, scan("echo"))) == SERVED
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_scan_that_a_dying_worker_never_took_goes_to_the_next_one(keeps, run, supervisor):
+    """It came while the worker was there, and did nothing any more; nothing of it is a fallback."""
+    running, pid = run(supervisor, keeps=keeps), supervisor.pid
+    os.kill(pid, signal.SIGSTOP)
+    with running.dial() as peer:
+        peer.send(scan("echo"))
+        time.sleep(0.3)
+        os.kill(pid, signal.SIGKILL)
+        answers = peer.take_all()
+    assert images(answers) == SERVED
+    assert texts(answers) == []
+
+
+def test_a_scan_that_a_worker_never_takes_ends_with_its_peer(run, supervisor):
+    running, pid = run(supervisor), supervisor.pid
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        peer = running.dial()
+        peer.send(scan("echo"))
+        time.sleep(0.2)
+        peer.reset()
+        assert running.has_ended_all()
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    assert images(answers_of(running, scan("echo"))) == SERVED
+
+
+def test_a_worker_that_gives_no_sign_of_life_is_replaced(run, caplog):
+    with supervising(ping_after_s=0.05, silent_s=3.0) as supervisor:
+        running, pid = run(supervisor), supervisor.pid
+        with running.dial() as peer:
+            peer.send(scan("compute"))
+            assert images([peer.take_message() for _ in range(2)]) == SERVED[:2]
+            time.sleep(3.3)  # it computes in silence, and answers when it is asked
+            assert supervisor.pid == pid
+            os.kill(pid, signal.SIGSTOP)
+            (text,) = texts(peer.take_all())
+        assert "gave no sign of life for 3 s and was ended" in text
+        assert images(answers_of(running, scan("echo"))) == SERVED
+    assert "the process that reconstructs gave no sign of life" in caplog.text
+
+
+def test_a_request_that_the_worker_cannot_read_is_told(run, lasting, monkeypatch):
+    running = run(lasting)
+    with monkeypatch.context() as patched:
+        patched.setattr(gadget.worker.scan_request, "values_of", lambda _settings: {"no_such_setting": 1})
+        (text,) = texts(answers_of(running, scan("echo")))
+    assert "no_such_setting" in text
+    assert images(answers_of(running, scan("echo"))) == SERVED
+
+
+def test_loading_goes_on_with_the_next_worker_where_one_dies_of_something_else(supervisor):
+    pid = supervisor.pid
+    os.kill(pid, signal.SIGSTOP)
+    loading = threading.Thread(target=supervisor.load, args=(Settings(seed=5),))
+    loading.start()
+    time.sleep(0.2)
+    os.kill(pid, signal.SIGKILL)
+    loading.join(20)
+    assert not loading.is_alive()
+    assert supervisor.is_ready
+    assert supervisor.n_restarts == 1
 
 
 def test_gadgetron_hears_of_a_dead_worker_in_an_error(run, supervisor):
@@ -320,7 +381,7 @@ def test_a_peer_that_vanishes_after_its_close_stops_the_worker(run, lasting, cap
 def test_a_peer_that_vanishes_while_it_is_sent_images_leaves_nothing_running_in_the_worker(
     leave, run, lasting
 ):
-    running = run(lasting, Records())  # which keep how it ended, with all that hangs on the failure
+    running = run(lasting, keeps=True)  # which keeps how it ended, with all that hangs on the failure
     peer = running.dial()
     peer.send(scan("flood"))
     assert peer.take_message()[0] == IMAGE

@@ -2,11 +2,13 @@
 
 import logging
 import re
+import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 
 import pytest
 import scripted_peer as script
@@ -242,16 +244,71 @@ def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(star
 
 
 @pytest.mark.parametrize("fails_at", [0, 3])
-def test_a_watch_that_fails_is_dropped_and_the_scan_goes_on(fails_at, start_server, caplog):
+def test_a_watch_that_fails_is_told_only_of_the_end_and_the_scan_goes_on(fails_at, start_server, caplog):
     failing, other = Watched(fails_at=fails_at), Watched()
     running = start_server(watch_factories=[failing, other])
     assert running.serves()
     assert running.has_ended_all()
     assert len(failing.only.got) == fails_at
-    assert failing.only.endings == []
+    assert len(failing.only.endings) == 1
     assert len(other.only.got) == 8
     assert "Watch failed and looks on no more (ValueError); the scan goes on" in caplog.text
     assert "Jane" not in caplog.text
+
+
+def test_a_scan_has_its_own_watches_also_where_another_has_the_same_address(start_server):
+    """A client may use one port of its own for two addresses of the server."""
+    numbers = count(1)
+
+    class Numbered(Watch):
+        def __init__(self) -> None:
+            super().__init__()
+            self.number = next(numbers)
+
+    def handle(messages: Iterator[Message], peer: Peer) -> Iterator[Message]:
+        for message in messages:
+            if isinstance(message, Acquisition):
+                (watch,) = peer.watches
+                yield Text(f"{watch.number} of {peer.address}")
+
+    running = start_server(
+        handle, hosts=("127.0.0.1", "127.0.0.2"), watch_factories=[lambda _address: Numbered()]
+    )
+    with ExitStack() as stack:
+        peers: list[ScriptedPeer] = []
+        for address in running.server.addresses:
+            sock = stack.enter_context(socket.socket())
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(peers[0].sock.getsockname() if peers else ("127.0.0.1", 0))
+            sock.connect(address)
+            peers.append(ScriptedPeer(sock))
+            peers[-1].send(HEAD, readout())
+            ours = "{}:{}".format(*sock.getsockname())
+            assert peers[-1].take_message() == (TEXT, f"{len(peers)} of {ours}".encode())
+        for number, peer in enumerate(peers, 1):
+            peer.send(readout(), CLOSE_BYTES)
+            assert peer.take_message() == (TEXT, f"{number} of {ours}".encode())
+
+
+def test_a_watch_hears_of_the_end_also_where_there_is_no_thread_for_the_scan(start_server, monkeypatch):
+    watched = Watched()
+    running = start_server(watch_factories=[watched])
+    start = threading.Thread.start
+
+    def start_no_work(thread: threading.Thread) -> None:
+        if thread.name.startswith("work "):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_no_work)
+        with running.dial() as peer:
+            peer.send(HEAD)
+            peer.is_at_end_soon()
+    assert soon(lambda: watched.only.endings)
+    assert isinstance(watched.only.endings[0].failure, RuntimeError)
+    assert running.has_ended_all()
+    assert running.serves()
 
 
 def test_a_watch_that_cannot_be_made_costs_no_scan(start_server, caplog):

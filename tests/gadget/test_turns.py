@@ -1,12 +1,17 @@
 """Who gets the device next."""
 
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 from running_server import soon
 
+from gadget.settings import Settings
+from gadget.streaming_scan import ScanDevice
 from gadget.turns import TurnCancelledError, Turns
 
 
@@ -68,6 +73,20 @@ def test_images_go_before_sampling_of_any_scan(queue):
         queue.ask("a", "another image of a")
     queue.join()
     assert queue.held == ["image of a", "another image of a", "sampling of b"]
+
+
+def test_a_scan_that_is_over_leaves_nothing_of_its_prior_behind():
+    class SomePrior:
+        pass
+
+    prior, reconstructor = SomePrior(), SimpleNamespace(turns=Turns())
+    device = ScanDevice(reconstructor=reconstructor, settings=Settings(), prior=prior)
+    with device.turn(urgent=True):
+        pass
+    is_there = weakref.ref(prior)
+    del device, prior
+    gc.collect()
+    assert is_there() is None
 
 
 def test_only_one_holds_a_turn():

@@ -270,6 +270,23 @@ def test_connections_beyond_the_limit_are_closed_at_once(asked):
     pytest.fail("no place became free")
 
 
+def test_a_place_is_free_again_where_there_was_no_thread_for_it(asked, monkeypatch):
+    start = threading.Thread.start
+
+    def start_no_answer(thread):
+        if "process_request" in thread.name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", start_no_answer)
+        for _ in range(MOST_CONNECTIONS):
+            with socket.create_connection(("127.0.0.1", asked.port), timeout=10) as one:
+                assert one.recv(1) == b""
+    assert asked.get("/health")[0] == 200
+    asked.monitor.close()
+
+
 def test_a_port_that_is_taken_is_told(asked):
     with pytest.raises(
         GadgetError, match=r"monitor cannot listen on 127.0.0.1 port \d+: Address already in use"

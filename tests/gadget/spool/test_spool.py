@@ -6,6 +6,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -331,6 +332,34 @@ def test_a_scan_that_begins_while_the_folder_is_looked_at_is_not_removed(tmp_pat
         assert not finished.exists()
         assert begun[0].file.path.exists()
         begun[0].ended(an_ending())
+
+
+def test_limits_are_looked_after_between_copies(tmp_path, monkeypatch):
+    folder = tmp_path / "spool"
+    folder.mkdir(mode=0o700)
+    n_copied, go_on = [], threading.Event()
+    copy = Spool._copy
+
+    def slow_copy(spool, name):
+        if n_copied:
+            assert go_on.wait(20)
+        n_copied.append(name)
+        copy(spool, name)
+
+    monkeypatch.setattr(Spool, "_copy", slow_copy)
+    with Spool(folder) as spool:
+        assert spool.wait_until_idle(20)
+        finished = make_finished(folder, 1, 10)
+        spool.limits = SpoolLimits(size_bytes=1)
+        with spool._changed:  # so that both have ended before the first is seen to
+            scans = [keep(spool, settle=False) for _ in range(2)]
+        until = time.monotonic() + 10
+        while finished.exists() and time.monotonic() < until:
+            time.sleep(0.01)
+        assert not finished.exists()
+        assert (folder / f"{scans[1].name}.stream").exists()
+        go_on.set()
+        assert spool.wait_until_idle(20)
 
 
 # A folder that will not do

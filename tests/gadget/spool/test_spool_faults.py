@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 
 import pytest
@@ -111,6 +112,32 @@ def test_a_server_that_stops_during_a_copy_leaves_it_to_the_next(tmp_path, monke
         assert spool.wait_until_idle(20)
     assert names_in(spool.folder) == [f"{scan.name}.h5", "scans.jsonl"]
     assert len(list(read_manifest(spool.folder))) == 1
+
+
+def test_a_scan_that_ends_while_others_are_looked_after_at_the_end_is_on_the_list(tmp_path, monkeypatch):
+    """It has ended, and the spool is told to close, while the file of another is brought to a slow disk."""
+    in_sync, go_on = threading.Event(), threading.Event()
+
+    def slow_sync(_file):
+        in_sync.set()
+        assert go_on.wait(20)
+
+    with Spool(tmp_path / "spool") as spool:
+        assert spool.wait_until_idle(20)
+        scan = spool.watch("127.0.0.1:1")
+        for message in messages_of(SCAN):
+            scan.received(message, time.monotonic())
+        monkeypatch.setattr(StreamWriter, "sync", slow_sync)
+        assert in_sync.wait(20)
+        scan.ended(an_ending())
+        closing = threading.Thread(target=spool.close)
+        closing.start()
+        while not spool._stopping:
+            time.sleep(0.01)
+        go_on.set()
+        closing.join(20)
+        assert [record.scan for record in read_manifest(spool.folder)] == [scan.name]
+        monkeypatch.setattr(spool, "close", lambda: None)
 
 
 def test_a_copy_whose_stream_was_not_yet_removed_is_checked_and_kept(tmp_path):
