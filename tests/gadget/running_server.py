@@ -26,7 +26,7 @@ SCAN = NAMED_CONFIG + SCAN_HEADER + b"".join(readout(counter=k) for k in range(5
 ECHO = [(ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
 """What a peer takes for it from a server that echoes."""
 GADGETRON_SCAN = GADGETRON_CONFIG + SCAN_HEADER + readout() + CLOSE_BYTES
-QUICK = ConnectionOptions(grace_s=0.5, linger_s=0.5)
+QUICK = ConnectionOptions(grace_s=5.0, linger_s=0.5)
 
 
 def echo(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:
@@ -55,10 +55,13 @@ class RunningServer:
 
     def serves(self) -> bool:
         """Whether it serves a whole scan now; within five seconds, so nothing before it may hang."""
-        with ScriptedPeer.dial(self.server.addresses[0], seconds=5) as peer:
-            peer.send(SCAN)
-            numbers = [message_id for message_id, _ in peer.take_all()]
-            return numbers[-1] == CLOSE and TEXT not in numbers
+        try:
+            with ScriptedPeer.dial(self.server.addresses[0], seconds=5) as peer:
+                peer.send(SCAN)
+                numbers = [message_id for message_id, _ in peer.take_all()]
+        except (ConnectionError, EOFError):  # refused without a word
+            return False
+        return numbers[-1] == CLOSE and TEXT not in numbers
 
     def has_ended_all(self) -> bool:
         """Whether all connections have ended within five seconds."""

@@ -99,7 +99,7 @@ def load(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    object.__setattr__(OPTIONS, "grace_s", 0.5)  # frozen; here nobody else uses it
+    object.__setattr__(OPTIONS, "grace_s", 3.0)  # frozen; here nobody else uses it
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     channel = Channel(socket.socket(fileno=json.loads(sys.argv[1])["channel"]))

@@ -17,6 +17,7 @@ import scripted_peer as script
 from running_server import QUICK, RunningServer, running_servers, soon
 from scripted_peer import CLOSE, CLOSE_BYTES, IMAGE, SCAN_HEADER, TEXT, WAVEFORM, ScriptedPeer, readout
 
+import gadget.front.supervisor
 import gadget.worker.scan_request
 from gadget.answering import Peer
 from gadget.errors import GadgetError
@@ -332,6 +333,7 @@ def test_gadgetron_hears_of_a_dead_worker_in_an_error(run, supervisor):
 
 
 def test_a_worker_that_is_started_while_all_is_stopped_holds_nothing_up(monkeypatch):
+    monkeypatch.setattr(gadget.front.supervisor, "_END_S", 60.0)
     start = subprocess.Popen
     starts = []
     with supervising() as supervisor:
@@ -345,7 +347,7 @@ def test_a_worker_that_is_started_while_all_is_stopped_holds_nothing_up(monkeypa
         os.kill(supervisor.pid, signal.SIGKILL)
         assert soon(lambda: starts)
         began = time.monotonic()
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 30
     assert [one.poll() is None for one in starts] == [False]
 
 
@@ -400,7 +402,7 @@ def test_a_worker_that_does_not_stop_is_replaced(run, supervisor, caplog):
     assert running.has_ended_all()
     assert soon(lambda: supervisor.pid not in (pid, None))
     assert images(answers_of(running, scan("echo"))) == SERVED
-    assert "did not stop within 0.5 s" in caplog.text
+    assert "did not stop within 3 s" in caplog.text
     assert "ended with exit code 3" in caplog.text
 
 

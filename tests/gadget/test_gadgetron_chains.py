@@ -4,6 +4,7 @@ import re
 import struct
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import numpy as np
@@ -300,7 +301,10 @@ def test_gadgetron_is_told_which_property_is_wrong(through, data_folder):
 
 def test_gadgetron_may_go_on_sending_after_a_failure_until_it_closes_late(data_folder):
     header, readouts = captured(data_folder, "external_acquisitions")
-    node = NodeInThread(gadgetron_entry.reconstruct)
+    options = replace(gadgetron_entry.OPTIONS, linger_s=20.0)
+    node = NodeInThread(
+        lambda connection: gadgetron_entry.serve_connection(connection, gadgetron_entry._pipeline, options)
+    )
     chain = ExternalNode(read_chain(text_of("ebm_execute.xml", prior="no-such-prior")), node.peer, header)
     chain.push(readouts[0])
     number, reason = node.peer.take_message()

@@ -326,7 +326,7 @@ def test_a_consumer_that_stops_leaves_nothing_behind(tmp_path, caplog):
     answers.close()
 
     assert "its last 1 image(s)" in caplog.text
-    assert threading.active_count() == n_threads
+    assert threading.active_count() <= n_threads
     assert script.events == [(1, 0), (1, 1), (1, 2), (1, 3)]
     assert list(answers) == []
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 import scripted_peer as script
-from running_server import ECHO, GADGETRON_SCAN, QUICK, SCAN, echo
+from running_server import ECHO, GADGETRON_SCAN, QUICK, SCAN, echo, soon
 from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
 
 from gadget.answering import Peer
@@ -174,14 +174,14 @@ def test_a_peer_that_pauses_leaves_time_for_other_work(start_server):
     with start_server(work).dial() as peer:
         peer.send(NAMED_CONFIG, SCAN_HEADER, readout())
         assert peer.take_message() == (script.ACQUISITION, readout()[2:])
-        time.sleep(0.2)
+        assert soon(lambda: n_steps[0] > 5)
         peer.send(query)
         assert peer.take_message()[0] == script.RESPONSE
-        time.sleep(0.2)
+        n_before = n_steps[0]
+        assert soon(lambda: n_steps[0] > n_before + 5)
         peer.send(readout(counter=1), readout(counter=2), CLOSE_BYTES)
         assert peer.take_all()[-1] == (CLOSE, b"")
     assert len(n_steps) == 3
-    assert n_steps[0] > 5
 
 
 def test_a_peer_that_vanishes_is_not_silent(start_server):

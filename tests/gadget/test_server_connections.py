@@ -100,6 +100,7 @@ def test_all_connections_share_the_room_for_what_waits(start_server):
         senders = [threading.Thread(target=peer.send, args=(data,)) for peer in peers]
         for sender in senders:
             sender.start()
+        assert soon(lambda: room.used >= room.n_bytes, 20)
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             most = max(most, room.used)
@@ -228,12 +229,12 @@ def test_a_watch_sees_what_comes_after_a_failure_and_what_the_peer_was_told(star
         next(messages)
         raise ScanError("No.")
 
-    running = start_server(refuse, ConnectionOptions(linger_s=1.0), watch_factories=[watched])
+    running = start_server(refuse, ConnectionOptions(linger_s=2.5), watch_factories=[watched])
     with running.dial() as peer:
         peer.send(HEAD)
         assert peer.take_all() == [(TEXT, b"No."), (CLOSE, b"")]
         for k in range(6):  # longer than linger_s in all
-            time.sleep(0.3)
+            time.sleep(0.5)
             peer.send(readout(counter=k))
         peer.send(CLOSE_BYTES)
         assert running.has_ended_all()
@@ -439,7 +440,7 @@ def test_fifty_connections_leave_no_thread_and_no_file(start_server):
             peer.send(HEAD, *[readout(16 << k % 6, 1 + k % 3)] * (k % 4 + 1), CLOSE_BYTES)
             assert len(peer.take_all()) == k % 4 + 2
     assert running.has_ended_all()
-    assert soon(lambda: (threading.active_count(), _n_open_files()) == before)
+    assert soon(lambda: threading.active_count() <= before[0] and _n_open_files() <= before[1])
 
 
 def _n_open_files() -> int:

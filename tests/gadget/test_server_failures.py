@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from running_server import ECHO, GADGETRON_SCAN, SCAN, echo
+from running_server import ECHO, GADGETRON_SCAN, SCAN, echo, soon
 from scripted_peer import CLOSE, CLOSE_BYTES, ERROR, NAMED_CONFIG, SCAN_HEADER, TEXT, ScriptedPeer, readout
 
 from gadget.answering import Handler, Peer
@@ -84,7 +84,7 @@ def test_a_reconstruction_that_does_not_stop_is_left_behind(start_server, caplog
             released.wait(30)
         yield from echo(messages, peer)
 
-    running = start_server(stuck)
+    running = start_server(stuck, ConnectionOptions(grace_s=0.5))
     peer = running.dial()
     peer.send(SCAN)
     assert started.wait(5)
@@ -130,7 +130,7 @@ def test_gadgetron_is_told_in_an_error(start_server):
 
 
 def test_a_peer_that_still_sends_is_told(start_server):
-    with start_server(failing(ScanError("No."))).dial() as peer:
+    with start_server(failing(ScanError("No.")), ConnectionOptions(linger_s=20.0)).dial() as peer:
         peer.send(SCAN[:-2])
         assert peer.take_message() == (TEXT, b"No.")
         peer.send(*[readout()] * 100)
@@ -208,7 +208,7 @@ def test_a_silent_peer_is_told_and_left(start_server):
 
 
 def test_a_peer_that_never_starts_does_not_block_the_next(start_server):
-    running = start_server(echo, ConnectionOptions(first_message_s=0.3, linger_s=0.2))
+    running = start_server(echo, ConnectionOptions(first_message_s=2.0, linger_s=0.2))
     with running.dial() as peer:
         assert running.serves()
         assert peer.take_message()[0] == TEXT
@@ -234,9 +234,8 @@ def test_a_peer_that_never_reads_is_left(start_server, caplog):
     running = start_server(flood, ConnectionOptions(send_s=0.5, linger_s=0.2))
     peer = running.dial()
     peer.send(NAMED_CONFIG, SCAN_HEADER, readout(4096, 8), CLOSE_BYTES)
-    time.sleep(1.0)
+    assert soon(lambda: "failed: The peer took nothing for 0.5 s" in caplog.text, 20)
     peer.is_at_end_soon()
     assert running.has_ended_all()
-    assert "failed: The peer took nothing for 0.5 s" in caplog.text
     assert running.serves()
     peer.vanish()

@@ -172,7 +172,8 @@ def test_a_slice_opens_large_with_values_under_the_pointer(site, tmp_path):
         ActionChains(site.browser).move_to_element_with_offset(frames[0], 0, 2).move_to_element(
             frames[0]
         ).perform()
-        return "standard deviation" in site.text("#viewer-values")
+        text = site.text("#viewer-values")
+        return all(name in text for name in ("image", "posterior mean", "standard deviation"))
 
     site.until(point_and_read)
     # ScriptedSampling: the mean is the image, the standard deviation a tenth of it.
@@ -190,8 +191,8 @@ def test_a_slice_opens_large_with_values_under_the_pointer(site, tmp_path):
 
 
 def test_the_page_says_how_the_server_is(site):
-    site.status = ServerStatus(condition=Condition.RESTARTING)
     logging.getLogger("gadget.front").error("the process that reconstructs was killed")
+    site.status = ServerStatus(condition=Condition.RESTARTING)
 
     site.until(lambda: site.text("#condition-words") == Condition.RESTARTING.value)
     assert site.browser.find_element("id", "condition").get_attribute("data-tone") == "error"
