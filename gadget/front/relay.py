@@ -7,6 +7,7 @@ fallback images of what the peer has not had.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from itertools import chain
 from typing import Protocol
@@ -94,7 +95,13 @@ class Relay:
             request = replace(request, fallback_only=death.reason, n_images_sent=sent.n_images)
             yield Text(f"gadgetron-ebm: {death.reason}. {_WHAT_COMES_NOW}")
             again = self._attempt(request, feed.again(recorded, peer.cancelled), peer)
-            yield from sent.without_what_passed(again)
+            try:
+                yield from sent.without_what_passed(again)
+            except WorkerDiedError as second:
+                raise GadgetError(
+                    f"There are no fallback images either: {second.reason}. What came of this scan is on the "
+                    "server's disk: replay its file from the spool once the cause is mended."
+                ) from second
         if feed.failure is not None:
             raise feed.failure
 
@@ -104,7 +111,7 @@ class Relay:
         conversation = Conversation(
             handed_over.sock, Session(End.SCAN_SENDER), address=f"worker for {peer.address}", options=OPTIONS
         )
-        with _CancelledWith(peer, conversation):
+        with closing(conversation), _CancelledWith(peer, conversation):
             try:
                 yield from exchange(conversation, messages)
             except PeerReportedError as error:

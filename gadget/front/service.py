@@ -10,7 +10,7 @@ from gadget.answering import Peer
 from gadget.connection_options import ConnectionOptions
 from gadget.errors import GadgetError
 from gadget.front.relay import Relay
-from gadget.front.supervisor import Supervisor
+from gadget.front.supervisor import Supervisor, WorkerGoneError
 from gadget.operations.server_status import Condition, ServerStatus
 from gadget.scan_watch import ScanWatch, WatchFactory
 from gadget.server import DEFAULT_CONNECTIONS, DEFAULT_HOSTS, DEFAULT_PORT, Server
@@ -141,7 +141,10 @@ class Service:
     def _load(self) -> None:
         """Have the settings checked that it starts with; where they are no good, stop."""
         try:
-            self._settings.verify()
+            try:
+                self._settings.verify()
+            except WorkerGoneError:  # maybe over a scan that came meanwhile
+                self._settings.verify()
         except GadgetError as error:
             if not self._stops:
                 self._failure = error

@@ -1,23 +1,21 @@
-"""The front's side of the worker process: starts it, starts it again when it dies, and hands scans to it."""
+"""The front's side of the worker: starts it, starts it again when it dies, and hands scans to it."""
 
 import contextlib
 import itertools
-import json
 import logging
-import signal
+import math
 import socket
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from gadget.errors import GadgetError, NobodyWaitsError
+from gadget.front.worker_process import WorkerProcess
 from gadget.settings import Settings
-from gadget.worker.channel import Channel
 from gadget.worker.log_lines import log_again
 from gadget.worker.scan_request import ScanRequest, values_of
 
@@ -25,6 +23,10 @@ logger = logging.getLogger(__name__)
 
 COMMAND = (sys.executable, "-P", "-m", "gadget.worker")
 """-P: what lies in the current folder is no part of the program."""
+PING_AFTER_S = 10.0
+"""A worker that has said nothing for so long is asked for a sign of life."""
+SILENT_S = 300.0
+"""One that then gives none for so long is ended; a slow disk or a device may hold it up for less."""
 
 _ASK_EVERY_S = 0.1
 _PAUSES_S = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
@@ -32,26 +34,8 @@ _PAUSES_S = (0.0, 0.0, 1.0, 2.0, 5.0, 10.0, 30.0)
 _YOUNG_S = 30.0
 _LOADING_S = 600.0
 _END_S = 5.0
-PING_AFTER_S = 10.0
-"""A worker that has said nothing for so long is asked for a sign of life."""
-SILENT_S = 300.0
-"""One that then gives none for so long is ended; a slow disk or a device may hold it up for less."""
-
-
-@dataclass(slots=True, eq=False)
-class _Worker:
-    """One process."""
-
-    process: subprocess.Popen[bytes]
-    channel: Channel
-    loads: dict[int, str | None] = field(default_factory=dict)
-    """How loading ended: empty where it was good; None while it goes on."""
-    taken: set[int] = field(default_factory=set)
-    """Scans that it has taken, by number, which nobody has looked for yet."""
-    is_loaded: bool = False
-    """Whether it has loaded what it was first asked for, or said why not."""
-    is_gone: bool = False
-    how_it_ended: str = ""
+_MOST_DEATHS = 5
+"""So many workers may die or fail to start while somebody waits for one that takes what is asked."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +46,10 @@ class HandedOver:
     """At its other end the worker waits for the messages; to be closed by the one who has this."""
     how_the_worker_ended: Callable[[], str]
     """Says in words how that worker ended, and waits a little for that; empty: it has not."""
+
+
+class WorkerGoneError(GadgetError):
+    """The worker died over something that it was asked, or of something else meanwhile."""
 
 
 class Supervisor:
@@ -86,26 +74,27 @@ class Supervisor:
         self._ping_after_s = ping_after_s
         self._silent_s = silent_s
         self._changed = threading.Condition()  # guards what follows
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         self._stopping = False
         self._used: Settings | None = None
         """By the last scan; before the first one, those that were loaded first."""
         self._count = itertools.count(1)
         self.n_restarts = 0
         """How often a worker died and another one took its place."""
+        self._last_end = ""
         self._thread = threading.Thread(target=self._keep_running, name="supervisor", daemon=True)
 
     @property
     def pid(self) -> int | None:
         """The worker's process id; None while there is none."""
         worker = self._worker
-        return None if worker is None else worker.process.pid
+        return None if worker is None else worker.pid
 
     @property
     def is_ready(self) -> bool:
-        """Whether scans need not wait for a worker to start and load its prior."""
+        """Whether scans need not wait for a worker to start and load its prior, or to come to life."""
         worker = self._worker
-        return worker is not None and worker.is_loaded
+        return worker is not None and worker.is_loaded and not worker.is_overdue
 
     def start(self) -> None:
         """Start a worker, and from now on another one whenever it dies."""
@@ -118,43 +107,31 @@ class Supervisor:
             self._changed.notify_all()
             worker = self._worker
         if worker is not None:
-            worker.channel.hang_up()
+            worker.hang_up()
         if self._thread.is_alive():
             self._thread.join()
 
     def load(self, settings: Settings) -> None:
         """Let the worker make these settings ready for use, and wait for it.
 
-        A worker may die of something else meanwhile, so the next one is asked, too.
-
         Raises
         ------
+        WorkerGoneError
+            The worker died meanwhile.
         GadgetError
-            They cannot be used, or two workers died over them.
+            They cannot be used, or there will be no worker.
         """
-        worker, failure = self._load_once(settings)
-        if failure is None and worker.is_gone:
-            worker, failure = self._load_once(settings)
+        worker = self._next_worker(self.n_restarts)
+        failure = self._ask(worker, "load", {"settings": values_of(settings)}, seconds=_LOADING_S)
         if failure is None:
-            raise GadgetError(
-                f"The settings could not be loaded: the process that reconstructs {worker.how_it_ended}."
-                if worker.is_gone
-                else f"The settings could not be loaded within {_LOADING_S:g} s."
-            )
+            if worker.is_gone:
+                raise WorkerGoneError(
+                    f"The settings could not be loaded: the process that reconstructs {worker.how_it_ended}."
+                )
+            raise GadgetError(f"The settings could not be loaded within {_LOADING_S:g} s.")
         if failure:
             raise GadgetError(failure)
         self._used = self._used or settings
-
-    def _load_once(self, settings: Settings) -> tuple[_Worker, str | None]:
-        """Return the worker that was asked, and how loading ended; None where it did not."""
-        number = next(self._count)
-        worker = self._ready_worker(lambda: False)
-        with self._changed:
-            worker.loads[number] = None
-        self._send(worker, {"load": number, "settings": values_of(settings)})
-        with self._changed:
-            self._changed.wait_for(lambda: worker.is_gone or worker.loads[number] is not None, _LOADING_S)
-            return worker, worker.loads.pop(number)
 
     def hand_over(self, request: ScanRequest, cancelled: Callable[[], bool] = lambda: False) -> HandedOver:
         """Ask the worker for a scan, and the next one where it dies before it took it.
@@ -162,63 +139,82 @@ class Supervisor:
         Raises
         ------
         GadgetError
-            There will be no worker, or ``cancelled`` turned true.
+            There will be no worker, several died before they took it, or ``cancelled`` turned true.
         """
+        n_restarts = self.n_restarts
         while True:
-            worker = self._ready_worker(cancelled)
+            worker = self._next_worker(n_restarts, cancelled)
             own, other = socket.socketpair()
             try:
                 with other:
-                    is_taken = self._is_taken(worker, request, other, cancelled)
+                    taken = self._ask(worker, "scan", request.to_json(), passed=other, cancelled=cancelled)
             except BaseException:
                 own.close()
                 raise
-            if is_taken:
+            if taken is not None:
                 self._used = request.settings
                 return HandedOver(own, partial(self._end_of, worker))
             own.close()
 
-    def _is_taken(
-        self, worker: _Worker, request: ScanRequest, sock: socket.socket, cancelled: Callable[[], bool]
-    ) -> bool:
-        """Ask a worker for a scan; whether it took it, or died before."""
-        number = next(self._count)
-        if not self._send(worker, request.to_json() | {"number": number}, passed=sock):
-            return False
-        with self._changed:
-            while not (number in worker.taken or worker.is_gone):
-                if cancelled():
-                    raise NobodyWaitsError
-                self._changed.wait(_ASK_EVERY_S)
-            is_taken = number in worker.taken
-            worker.taken.discard(number)
-            return is_taken
-
-    def _ready_worker(self, cancelled: Callable[[], bool]) -> _Worker:
+    def _next_worker(self, n_restarts: int, cancelled: Callable[[], bool] = lambda: False) -> WorkerProcess:
+        """Wait for a worker; in vain where too many have died since the number of restarts was this."""
         with self._changed:
             while True:
                 if self._stopping:
                     raise GadgetError("The server is being stopped; send the scan again later.")
                 if cancelled():
                     raise NobodyWaitsError
+                if self.n_restarts - n_restarts >= _MOST_DEATHS:
+                    raise GadgetError(
+                        f"The process that reconstructs {self._last_end}, {_MOST_DEATHS} times in a row. The "
+                        "settings of the server or its machine are at fault; its log says more."
+                    )
                 if self._worker is not None and not self._worker.is_gone:
                     return self._worker
                 self._changed.wait(_ASK_EVERY_S)
 
-    def _end_of(self, worker: _Worker) -> str:
+    def _ask(
+        self,
+        worker: WorkerProcess,
+        what: str,
+        content: dict[str, Any],
+        *,
+        passed: socket.socket | None = None,
+        cancelled: Callable[[], bool] = lambda: False,
+        seconds: float = math.inf,
+    ) -> str | None:
+        """Ask a worker for something and return its answer; None: it died, or the time is over."""
+        number = next(self._count)
+        until = time.monotonic() + seconds
+        with self._changed:
+            worker.answers[number] = None
+        try:
+            while not worker.sent(content | {what: number}, passed):
+                self._wait_for(worker, cancelled)
+            with self._changed:
+                while worker.answers[number] is None and not worker.is_gone and time.monotonic() < until:
+                    self._wait_for(worker, cancelled)
+                return worker.answers[number]
+        except OSError:  # it has just died
+            self._end_of(worker)
+            return None
+        finally:
+            with self._changed:
+                del worker.answers[number]
+
+    def _wait_for(self, worker: WorkerProcess, cancelled: Callable[[], bool]) -> None:
+        """Wait a moment for a worker."""
+        if cancelled():
+            raise NobodyWaitsError
+        with self._changed:
+            if not worker.is_gone:
+                self._changed.wait(_ASK_EVERY_S)
+
+    def _end_of(self, worker: WorkerProcess) -> str:
         """Return how a worker ended, once it has; empty if it goes on."""
         with self._changed:
             self._changed.wait_for(lambda: worker.is_gone, _END_S)
             return worker.how_it_ended
-
-    def _send(self, worker: _Worker, content: dict[str, Any], passed: socket.socket | None = None) -> bool:
-        """Send a packet; where the worker has just died, wait for its end and return False."""
-        try:
-            worker.channel.send(content, passed=passed)
-        except OSError:
-            self._end_of(worker)
-            return False
-        return True
 
     def _keep_running(self) -> None:
         n_young = 0
@@ -240,85 +236,47 @@ class Supervisor:
                 f" in {pause:g} s" if pause else "",
             )
             with self._changed:
+                self._last_end = how_it_ended
                 self.n_restarts += 1
                 self._changed.wait_for(lambda: self._stopping, pause)
 
-    def _start_one(self) -> _Worker:
-        channel, other = Channel.pair()
-        try:
-            with other:
-                options = json.dumps({"channel": other.fileno()})
-                process = subprocess.Popen(
-                    [*self._command, options],
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,
-                    pass_fds=[other.fileno()],
-                    start_new_session=True,
-                )
-        except OSError:
-            channel.close()
-            raise
-        worker = _Worker(process, channel)
+    def _start_one(self) -> WorkerProcess:
+        worker = WorkerProcess(self._command)
         with self._changed:
             self._worker = worker
             self._changed.notify_all()
         if self._stopping:
-            channel.hang_up()
+            worker.hang_up()
         if self._used is not None:  # so that the next scan need not wait for it
             with contextlib.suppress(OSError):  # it is gone, or told to go: this thread finds out in _listen
-                worker.channel.send({"load": 0, "settings": values_of(self._used)})
+                worker.sent({"load": 0, "settings": values_of(self._used)})
         return worker
 
-    def _listen(self, worker: _Worker) -> None:
+    def _listen(self, worker: WorkerProcess) -> None:
         """Take in what the worker says until it is gone."""
-        while (packet := self._next_packet(worker)) is not None:
-            content, _ = packet
+        while (content := worker.next_packet(self._ping_after_s, self._silent_s)) is not None:
             match content:
                 case {"log": line}:
                     log_again(line)
                 case {"taken": number}:
-                    with self._changed:
-                        worker.taken.add(number)
-                        self._changed.notify_all()
+                    self._answered(worker, number, "")
                 case {"load": number, "failure": failure}:
-                    with self._changed:
-                        worker.is_loaded = True
-                        if number in worker.loads:
-                            worker.loads[number] = failure
-                            self._changed.notify_all()
+                    worker.is_loaded = True
+                    self._answered(worker, number, failure)
                     if failure and number == 0:
                         logger.error("%s", failure)
 
-    def _next_packet(self, worker: _Worker) -> tuple[dict[str, Any], socket.socket | None] | None:
-        """Wait for what the worker says next; None: it is gone, or was ended because it says nothing."""
-        if not worker.channel.wait(self._ping_after_s):
-            with contextlib.suppress(OSError):  # it is gone: the next look finds out
-                worker.channel.send({"ping": 0})
-            if not worker.channel.wait(self._silent_s):
-                worker.how_it_ended = f"gave no sign of life for {self._silent_s:g} s and was ended"
-                worker.process.kill()
-                return None
-        return worker.channel.receive()
-
-    def _bury(self, worker: _Worker) -> str:
-        """Make sure that the process has ended; return how."""
-        try:
-            code = worker.process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            worker.process.kill()
-            code = worker.process.wait()
-        worker.channel.close()
+    def _answered(self, worker: WorkerProcess, number: int, failure: str) -> None:
         with self._changed:
-            worker.how_it_ended = worker.how_it_ended or _in_words(code)
+            if number in worker.answers:  # somebody still waits for it
+                worker.answers[number] = failure
+                self._changed.notify_all()
+
+    def _bury(self, worker: WorkerProcess) -> str:
+        how_it_ended = worker.bury()
+        with self._changed:
+            worker.how_it_ended = how_it_ended
             worker.is_gone = True
             self._worker = None
             self._changed.notify_all()
-        return worker.how_it_ended
-
-
-def _in_words(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
-    hint = ", as the system does when memory runs out" if name == "SIGKILL" else ""
-    return f"was killed by {name}{hint}"
+        return how_it_ended

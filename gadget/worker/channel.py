@@ -9,7 +9,7 @@ import errno
 import json
 import select
 import socket
-import threading
+from array import array
 from typing import Any
 
 from gadget.errors import GadgetError
@@ -23,7 +23,6 @@ class Channel:
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._sending = threading.Lock()
 
     @classmethod
     def pair(cls) -> tuple["Channel", socket.socket]:
@@ -31,23 +30,28 @@ class Channel:
         own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         return cls(own), other
 
-    def send(self, content: dict[str, Any], passed: socket.socket | None = None) -> None:
+    def send(
+        self, content: dict[str, Any], passed: socket.socket | None = None, *, waits: bool = True
+    ) -> None:
         """Send a text, and a socket with it.
 
         Raises
         ------
+        BlockingIOError
+            The other process reads nothing and the buffer is full; only where this is not to wait for room.
         OSError
             The other process is gone.
         GadgetError
             The text is too long for a packet.
         """
         packet = json.dumps(content).encode()
+        flags = 0 if waits else socket.MSG_DONTWAIT
+        passing = (
+            [] if passed is None else [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [passed.fileno()]))]
+        )
         try:
-            with self._sending:
-                if passed is None:
-                    self._sock.sendall(packet)
-                else:
-                    socket.send_fds(self._sock, [packet], [passed.fileno()])
+            # whole or not at all, as packets are, also where several threads send
+            self._sock.sendmsg([packet], passing, flags)
         except OSError as error:
             if error.errno == errno.EMSGSIZE:
                 raise GadgetError(

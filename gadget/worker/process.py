@@ -73,7 +73,7 @@ class Worker:
                 lambda reason: self._say({"load": content["load"], "failure": reason}),
             )
         else:
-            self._say({"taken": content.pop("number")})
+            self._say({"taken": content.pop("scan")})
             self._in_a_thread(lambda: self._answer_scan(content, sock), lambda reason: _refuse(sock, reason))
 
     def _in_a_thread(self, answer: Callable[[], None], refuse: Callable[[str], None]) -> None:

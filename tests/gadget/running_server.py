@@ -26,7 +26,7 @@ SCAN = NAMED_CONFIG + SCAN_HEADER + b"".join(readout(counter=k) for k in range(5
 ECHO = [(ACQUISITION, readout(counter=k)[2:]) for k in range(5)] + [(CLOSE, b"")]
 """What a peer takes for it from a server that echoes."""
 GADGETRON_SCAN = GADGETRON_CONFIG + SCAN_HEADER + readout() + CLOSE_BYTES
-QUICK = ConnectionOptions(grace_s=5.0, linger_s=0.5)
+QUICK = ConnectionOptions(grace_s=20.0, linger_s=0.5)
 
 
 def echo(messages: Iterator[Message], _peer: Peer) -> Iterator[Message]:

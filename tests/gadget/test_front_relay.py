@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -22,10 +23,14 @@ import gadget.worker.scan_request
 from gadget.answering import Peer
 from gadget.errors import GadgetError
 from gadget.front.relay import Relay
-from gadget.front.supervisor import Supervisor
+from gadget.front.service import Service
+from gadget.front.supervisor import Supervisor, WorkerGoneError
 from gadget.scan_watch import WatchFactory
 from gadget.settings import Settings
-from gadget.wire.messages import Message
+from gadget.wire.codec import encode
+from gadget.wire.messages import Close, Error, Message
+from gadget.worker.channel import Channel
+from gadget.worker.process import Worker
 
 COMMAND = (sys.executable, str(Path(__file__).parent / "scripted_worker.py"))
 READOUTS = [readout(counter=k) for k in range(5)]
@@ -136,6 +141,11 @@ def answers_of(running: RunningServer, data: bytes) -> list[tuple[int, bytes]]:
 
 
 SERVED = [(k, "seed 17") for k in range(1, 6)]
+
+
+def is_asked(supervisor: Supervisor) -> bool:
+    """Whether somebody waits for an answer of the worker."""
+    return bool(supervisor._worker.answers)
 
 
 def test_a_scan_goes_to_the_worker_and_its_answers_come_back_while_it_is_sent(run, lasting):
@@ -253,7 +263,7 @@ def test_a_kept_scan_that_kills_the_next_worker_too_is_given_up(run, supervisor)
     running = run(supervisor, keeps=True)
     answers = answers_of(running, scan("always die"))
     assert [number for number, _ in images(answers)] == [1, 2]
-    assert "ended with exit code 7" in texts(answers)[-1]
+    assert "There are no fallback images either: the process that reconstructs ended" in texts(answers)[-1]
     assert images(answers_of(running, scan("echo"))) == SERVED
 
 
@@ -264,7 +274,7 @@ def test_a_scan_that_a_dying_worker_never_took_goes_to_the_next_one(keeps, run, 
     os.kill(pid, signal.SIGSTOP)
     with running.dial() as peer:
         peer.send(scan("echo"))
-        time.sleep(0.3)
+        assert soon(lambda: is_asked(supervisor))
         os.kill(pid, signal.SIGKILL)
         answers = peer.take_all()
     assert images(answers) == SERVED
@@ -277,9 +287,10 @@ def test_a_scan_that_a_worker_never_takes_ends_with_its_peer(run, supervisor):
     try:
         peer = running.dial()
         peer.send(scan("echo"))
-        time.sleep(0.2)
+        assert soon(lambda: is_asked(supervisor))
         peer.reset()
         assert running.has_ended_all()
+        assert not is_asked(supervisor)
     finally:
         os.kill(pid, signal.SIGCONT)
     assert images(answers_of(running, scan("echo"))) == SERVED
@@ -309,17 +320,120 @@ def test_a_request_that_the_worker_cannot_read_is_told(run, lasting, monkeypatch
     assert images(answers_of(running, scan("echo"))) == SERVED
 
 
-def test_loading_goes_on_with_the_next_worker_where_one_dies_of_something_else(supervisor):
-    pid = supervisor.pid
-    os.kill(pid, signal.SIGSTOP)
-    loading = threading.Thread(target=supervisor.load, args=(Settings(seed=5),))
-    loading.start()
-    time.sleep(0.2)
-    os.kill(pid, signal.SIGKILL)
-    loading.join(20)
-    assert not loading.is_alive()
-    assert supervisor.is_ready
+def test_a_frozen_worker_is_replaced_also_where_nothing_more_can_be_said_to_it(run):
+    """It has read nothing until the buffer was full, as of many scans that came and went."""
+    with supervising(ping_after_s=0.1, silent_s=1.0) as supervisor:
+        running, frozen = run(supervisor), supervisor._worker
+        os.kill(frozen.pid, signal.SIGSTOP)
+        while frozen.sent({"load": 0, "settings": {}}):
+            pass
+        leaving = running.dial()
+        leaving.send(scan("echo"))
+        assert soon(lambda: is_asked(supervisor))
+        leaving.reset()
+        with running.dial() as peer:
+            peer.send(scan("echo"))
+            assert images(peer.take_all()) == SERVED
+        assert running.has_ended_all()
+        assert supervisor.pid != frozen.pid
+
+
+def test_a_server_is_not_ready_while_its_worker_owes_a_sign_of_life():
+    with supervising(ping_after_s=0.05, silent_s=60.0) as supervisor:
+        pid = supervisor.pid
+        assert supervisor.is_ready
+        os.kill(pid, signal.SIGSTOP)
+        assert soon(lambda: not supervisor.is_ready)
+        os.kill(pid, signal.SIGCONT)
+        assert soon(lambda: supervisor.is_ready)
+        assert supervisor.pid == pid
+
+
+def test_a_worker_that_cannot_start_any_more_is_told(run, supervisor, monkeypatch):
+    monkeypatch.setattr(gadget.front.supervisor, "_PAUSES_S", (0.0,))
+    monkeypatch.setattr(supervisor, "_command", (sys.executable, "-c", "raise SystemExit(9)"))
+    os.kill(supervisor.pid, signal.SIGKILL)
+    running = run(supervisor, keeps=True)
+    (text,) = texts(answers_of(running, scan("echo")))
+    assert "The process that reconstructs ended with exit code 9, 5 times in a row." in text
+
+
+def test_a_kept_scan_gets_its_fallbacks_where_settings_that_are_tried_out_kill_the_worker(run, supervisor):
+    with run(supervisor, keeps=True).dial() as peer:
+        peer.send(config("echo"), SCAN_HEADER, *READOUTS[:2])
+        assert images([peer.take_message() for _ in range(2)]) == SERVED[:2]
+        with pytest.raises(WorkerGoneError):
+            supervisor.load(Settings(prior="deadly"))
+        peer.send(*READOUTS[2:], CLOSE_BYTES)
+        answers = peer.take_all()
+    reason = "the process that reconstructs ended with exit code 7"
+    assert images(answers) == [(k, reason) for k in range(3, 6)]
     assert supervisor.n_restarts == 1
+
+
+@pytest.mark.parametrize("what", ["scan", "load"])
+def test_a_worker_without_a_thread_for_a_request_says_so(what, monkeypatch):
+    channel, other = Channel.pair()
+    ours, theirs = socket.socketpair()
+    worker = Worker(Channel(other), reconstruct=lambda *_: [], load=lambda _settings: None)
+
+    def no_thread(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", no_thread)
+    with ours:
+        worker._begin({what: 3, "settings": {}}, theirs if what == "scan" else None)
+        theirs.close()
+        reason = "The process that reconstructs has no room for one more: can't start new thread."
+        content, _ = channel.receive()
+        if what == "load":
+            assert content == {"load": 3, "failure": reason}
+        else:
+            assert content == {"taken": 3}
+            assert ours.recv(1000) == b"".join(map(encode, [Error(reason), Close()]))
+    channel.close()
+    other.close()
+
+
+class SettingsThatAre:
+    """A source of settings whose check ends as it is told, one time after another."""
+
+    def __init__(self, *outcomes: GadgetError | None) -> None:
+        self.outcomes = list(outcomes)
+
+    def for_scan(self, *_head: object) -> Settings:
+        return Settings()
+
+    def verify(self) -> None:
+        if (outcome := self.outcomes.pop(0)) is not None:
+            raise outcome
+
+    def request_reload(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("second", [None, WorkerGoneError("It died again.")], ids=["good", "deadly"])
+def test_what_a_server_starts_with_is_tried_out_again_where_a_worker_died_meanwhile(second):
+    settings = SettingsThatAre(WorkerGoneError("It died."), second)
+    service = Service(
+        lambda _check: settings, hosts=("127.0.0.1",), port=0, supervisor=Supervisor(command=COMMAND)
+    )
+    failures = []
+
+    def serve() -> None:
+        try:
+            service.run()
+        except GadgetError as error:
+            failures.append(error)
+
+    serving = threading.Thread(target=serve)
+    serving.start()
+    assert soon(lambda: not settings.outcomes)
+    if second is None:
+        service.stop()
+    serving.join(20)
+    assert not serving.is_alive()
+    assert failures == ([] if second is None else [second])
 
 
 def test_gadgetron_hears_of_a_dead_worker_in_an_error(run, supervisor):
