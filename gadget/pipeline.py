@@ -6,6 +6,7 @@ Server, Gadgetron entry and replay are three thin adapters round :func:`reconstr
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from gadget.assembly_settings import assembly_settings
 from gadget.errors import PeerProtocolError
@@ -47,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 AHEAD_BYTES = 64 * MIB
 """How much assembled k-space may wait for its reconstruction, and how much of images to be sent."""
+
+_Piece = TypeVar("_Piece", bound=Work)
 
 
 def reconstruct_stream(
@@ -115,25 +118,34 @@ def reconstruct_stream(
 
     work = _Assembly(settings, reconstructor, summary, in_vain, fallback_only).work(messages)
     images = ImageStage(on_slice, in_vain, n_skipped)
-    if not overlap:
+    assembled = _ahead((one for one in work if one is not None), "assembly") if overlap else None
+    if assembled is None:
         is_silent = _never if silent is None else silent
         yield from images.run(work, would_wait=is_silent, has_time=is_silent)
         return
-    pieces = (one for one in work if one is not None)
-    assembled = Ahead(pieces, cost=n_bytes, limit=AHEAD_BYTES, name="assembly")
     made = images.run(
         assembled,
         would_wait=assembled.would_wait,
         has_time=lambda: assembled.would_wait() and (silent is None or silent()),
     )
-    answers = Ahead(made, cost=n_bytes, limit=AHEAD_BYTES, name="images")
+    answers = _ahead(made, "images")
     try:
-        yield from answers
+        yield from made if answers is None else answers
     finally:
         is_gone.set()
         assembled.stop()
-        answers.stop()
-        answers.join()
+        if answers is not None:
+            answers.stop()
+            answers.join()
+
+
+def _ahead(source: Iterable[_Piece], name: str) -> Ahead[_Piece] | None:
+    """Start to take from a source ahead; None where the system gives no thread for that."""
+    try:
+        return Ahead(source, cost=n_bytes, limit=AHEAD_BYTES, name=name)
+    except RuntimeError as error:
+        logger.warning("The steps of this scan (%s) do not overlap: %s.", name, error)
+        return None
 
 
 def _never() -> bool:

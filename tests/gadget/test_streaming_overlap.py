@@ -104,6 +104,26 @@ def test_the_images_are_those_of_a_stream_without_threads(tmp_path):
         np.testing.assert_array_equal(one.data, other.data)
 
 
+@pytest.mark.parametrize("missing", ["assembly", "images"])
+def test_without_a_thread_the_images_are_the_same(missing, tmp_path, monkeypatch, caplog):
+    messages = scan_messages(tmp_path, n_slices=3)
+    expected = list(reconstruct_stream(messages, settings(), reconstructor=reconstructor(StandIn())))
+    start = threading.Thread.start
+
+    def start_others(thread: threading.Thread) -> None:
+        if thread.name == missing:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_others)
+    answers = list(stream(messages))
+
+    assert [one.header["image_index"] for one in answers] == [1, 2, 3]
+    for one, other in zip(answers, expected, strict=True):
+        np.testing.assert_array_equal(one.data, other.data)
+    assert f"The steps of this scan ({missing}) do not overlap: can't start new thread." in caplog.text
+
+
 def test_an_image_comes_before_the_next_line_does_whatever_the_batch_could_be(tmp_path):
     messages = scan_messages(tmp_path, n_slices=2)
     source = Paused(messages, ends_of_slices(messages)[0])
