@@ -24,6 +24,10 @@ class NobodyWaitsError(GadgetError):
         super().__init__("Nobody waits for the images any more.")
 
 
+class WorkerGoneError(GadgetError):
+    """The process that reconstructs died over something that it was asked, or of something else meanwhile."""
+
+
 class PeerProtocolError(GadgetError):
     """The peer's bytes break the protocol."""
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gadget.config_names import OWN, ConfigNames, asked_for
-from gadget.errors import GadgetError, SettingsError
+from gadget.errors import GadgetError, SettingsError, WorkerGoneError
 from gadget.settings import HELD_FROM_START, Settings, settings_from_files, with_overrides, with_rule
 from gadget.wire.messages import Message
 
@@ -77,6 +77,7 @@ class SettingsSource:
         self._state = self._state_of_files()
         self._read = self._read_files()
         self._is_asked = False
+        self._is_second_try = False
         self._reloading = threading.Lock()
 
     @property
@@ -123,8 +124,15 @@ class SettingsSource:
             state = self._state_of_files()
             if not self._is_asked and state == self._state:
                 return
+            self._is_second_try &= state == self._state
             self._is_asked, self._state = False, state
             self._take(self._read_files())
+            self._is_second_try = False
+        except WorkerGoneError as error:
+            # maybe over a scan that ran: tried once more, before the next scan
+            self._is_asked = not self._is_second_try
+            self._is_second_try = not self._is_second_try
+            logger.error("The new configuration is not used; the one before goes on to hold. %s", error)
         except GadgetError as error:
             logger.error("The new configuration is not used; the one before goes on to hold. %s", error)
         finally:

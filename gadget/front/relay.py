@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, count
 from typing import Protocol
 
 from gadget.answering import Peer
@@ -20,6 +20,7 @@ from gadget.errors import GadgetError, NobodyWaitsError, PeerProtocolError, Peer
 from gadget.front.scan_feed import ScanFeed
 from gadget.front.sent_images import SentImages
 from gadget.front.supervisor import HandedOver
+from gadget.front.worker_process import WorkerProcess
 from gadget.settings import Settings
 from gadget.wire.limits import MIB
 from gadget.wire.messages import ConfigFile, ConfigText, Message, ScanHeader, Text
@@ -34,6 +35,8 @@ OPTIONS = ConnectionOptions(
 """Towards the worker: it may compute for long, and its end is noticed without limits of time."""
 
 _ASK_EVERY_S = 0.1
+_MOST_DEATHS = 5
+"""Of workers during a scan that is kept; another scan may be what they die of."""
 _HEAD = (ConfigFile, ConfigText, ScanHeader, Text)
 
 _WHAT_COMES_NOW = (
@@ -85,23 +88,24 @@ class Relay:
         request = ScanRequest(address=peer.address, settings=self._settings_of(*head))
         feed = ScanFeed(chain(head, first_data, messages))
         sent = SentImages()
-        try:
-            yield from sent.counted(self._attempt(request, feed.live(peer.cancelled), peer))
-        except WorkerDiedError as death:
-            recorded = self._recorded(peer)
-            if recorded is None:
-                raise
-            logger.error("%s: %s. %s", peer.address, death.reason, _WHAT_COMES_NOW)
-            request = replace(request, fallback_only=death.reason, n_images_sent=sent.n_images)
-            yield Text(f"gadgetron-ebm: {death.reason}. {_WHAT_COMES_NOW}")
-            again = self._attempt(request, feed.again(recorded, peer.cancelled), peer)
+        to_send = feed.live(peer.cancelled)
+        for n_deaths in count(1):
             try:
-                yield from sent.without_what_passed(again)
-            except WorkerDiedError as second:
-                raise GadgetError(
-                    f"There are no fallback images either: {second.reason}. What came of this scan is on the "
-                    "server's disk: replay its file from the spool once the cause is mended."
-                ) from second
+                yield from sent.not_had(self._attempt(request, to_send, peer))
+                break
+            except WorkerDiedError as death:
+                recorded = self._recorded(peer)
+                if recorded is None:
+                    raise
+                if n_deaths == _MOST_DEATHS:
+                    raise GadgetError(
+                        f"{_MOST_DEATHS} times while it was at this scan, maybe at others, {death.reason}. "
+                        "What came of it is on the server's disk: replay its file from the spool."
+                    ) from death
+                logger.error("%s: %s. %s", peer.address, death.reason, _WHAT_COMES_NOW)
+                request = replace(request, fallback_only=death.reason, n_images_sent=sent.n_images)
+                yield Text(f"gadgetron-ebm: {death.reason}. {_WHAT_COMES_NOW}")
+                to_send = feed.again(recorded, peer.cancelled)
         if feed.failure is not None:
             raise feed.failure
 
@@ -111,7 +115,7 @@ class Relay:
         conversation = Conversation(
             handed_over.sock, Session(End.SCAN_SENDER), address=f"worker for {peer.address}", options=OPTIONS
         )
-        with closing(conversation), _CancelledWith(peer, conversation):
+        with closing(conversation), _CancelledWith(peer, conversation, handed_over.worker):
             try:
                 yield from exchange(conversation, messages)
             except PeerReportedError as error:
@@ -136,11 +140,12 @@ class WorkerDiedError(GadgetError):
 
 
 class _CancelledWith:
-    """Ends the conversation with the worker when nobody waits for its answers any more."""
+    """Ends the conversation with a worker that nobody waits for any more, or from which nothing will come."""
 
-    def __init__(self, peer: Peer, conversation: Conversation) -> None:
+    def __init__(self, peer: Peer, conversation: Conversation, worker: WorkerProcess) -> None:
         self._peer = peer
         self._conversation = conversation
+        self._worker = worker
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._watch, name=f"relay {peer.address}", daemon=True)
 
@@ -155,4 +160,7 @@ class _CancelledWith:
         while not self._done.wait(_ASK_EVERY_S):
             if self._peer.cancelled():
                 self._conversation.cancel(NobodyWaitsError())
+                return
+            if self._worker.is_left_behind:
+                self._conversation.cancel(PeerProtocolError("The process cannot be ended."))
                 return

@@ -14,21 +14,18 @@ class SentImages:
         """Slices and partitions whose images left: these are numbered from 1 in each series."""
         self._n_passed = 0
 
-    def counted(self, answers: Iterable[Message]) -> Iterator[Message]:
-        """Yield answers, and count them."""
+    def not_had(self, answers: Iterable[Message]) -> Iterator[Message]:
+        """Yield the answers to a scan, and count them; what passed through only where it had not before.
+
+        Images of ours are all yielded: a worker is told how many the peer has had, and makes the others.
+        """
+        n_before = self._n_passed
         for answer in answers:
             if isinstance(answer, Image) and KIND in read_meta(answer):
                 self.n_images = max(self.n_images, int(answer.header["image_index"]))
             elif not isinstance(answer, Text):
+                if n_before:
+                    n_before -= 1
+                    continue
                 self._n_passed += 1
             yield answer
-
-    def without_what_passed(self, answers: Iterable[Message]) -> Iterator[Message]:
-        """Yield the answers to the same scan again, but what passed through only where it had not."""
-        n_left = self._n_passed
-        for answer in answers:
-            is_ours = isinstance(answer, Text) or (isinstance(answer, Image) and KIND in read_meta(answer))
-            if n_left and not is_ours:
-                n_left -= 1
-            else:
-                yield answer

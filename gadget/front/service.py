@@ -8,9 +8,9 @@ from typing import Protocol, runtime_checkable
 
 from gadget.answering import Peer
 from gadget.connection_options import ConnectionOptions
-from gadget.errors import GadgetError
+from gadget.errors import GadgetError, WorkerGoneError
 from gadget.front.relay import Relay
-from gadget.front.supervisor import Supervisor, WorkerGoneError
+from gadget.front.supervisor import Supervisor
 from gadget.operations.server_status import Condition, ServerStatus
 from gadget.scan_watch import ScanWatch, WatchFactory
 from gadget.server import DEFAULT_CONNECTIONS, DEFAULT_HOSTS, DEFAULT_PORT, Server

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from gadget.errors import GadgetError, NobodyWaitsError
+from gadget.errors import GadgetError, NobodyWaitsError, WorkerGoneError
 from gadget.front.worker_process import WorkerProcess
 from gadget.settings import Settings
 from gadget.worker.log_lines import log_again
@@ -35,7 +35,7 @@ _YOUNG_S = 30.0
 _LOADING_S = 600.0
 _END_S = 5.0
 _MOST_DEATHS = 5
-"""So many workers may die or fail to start while somebody waits for one that takes what is asked."""
+"""Where so many workers in a row died young, or did not start, whoever waits for one is told."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,12 +44,9 @@ class HandedOver:
 
     sock: socket.socket
     """At its other end the worker waits for the messages; to be closed by the one who has this."""
+    worker: WorkerProcess
     how_the_worker_ended: Callable[[], str]
     """Says in words how that worker ended, and waits a little for that; empty: it has not."""
-
-
-class WorkerGoneError(GadgetError):
-    """The worker died over something that it was asked, or of something else meanwhile."""
 
 
 class Supervisor:
@@ -76,11 +73,15 @@ class Supervisor:
         self._changed = threading.Condition()  # guards what follows
         self._worker: WorkerProcess | None = None
         self._stopping = False
+        self._first: Settings | None = None
+        """Those that were loaded first."""
         self._used: Settings | None = None
-        """By the last scan; before the first one, those that were loaded first."""
+        """By the last scan, or else the first: what the next worker loads by itself."""
         self._count = itertools.count(1)
         self.n_restarts = 0
         """How often a worker died and another one took its place."""
+        self._n_young = 0
+        """How many died young, one after another, up to now."""
         self._last_end = ""
         self._thread = threading.Thread(target=self._keep_running, name="supervisor", daemon=True)
 
@@ -131,6 +132,7 @@ class Supervisor:
             raise GadgetError(f"The settings could not be loaded within {_LOADING_S:g} s.")
         if failure:
             raise GadgetError(failure)
+        self._first = self._first or settings
         self._used = self._used or settings
 
     def hand_over(self, request: ScanRequest, cancelled: Callable[[], bool] = lambda: False) -> HandedOver:
@@ -139,7 +141,8 @@ class Supervisor:
         Raises
         ------
         GadgetError
-            There will be no worker, several died before they took it, or ``cancelled`` turned true.
+            There will be no worker, none stays alive for long enough to take it, the worker has no room for
+            it, or ``cancelled`` turned true.
         """
         n_restarts = self.n_restarts
         while True:
@@ -147,30 +150,34 @@ class Supervisor:
             own, other = socket.socketpair()
             try:
                 with other:
-                    taken = self._ask(worker, "scan", request.to_json(), passed=other, cancelled=cancelled)
+                    failure = self._ask(worker, "scan", request.to_json(), passed=other, cancelled=cancelled)
+                if failure:
+                    raise GadgetError(failure)
             except BaseException:
                 own.close()
                 raise
-            if taken is not None:
-                self._used = request.settings
-                return HandedOver(own, partial(self._end_of, worker))
+            if failure is not None:
+                if not request.fallback_only:
+                    self._used = request.settings
+                return HandedOver(own, worker, partial(self._end_of, worker))
             own.close()
 
     def _next_worker(self, n_restarts: int, cancelled: Callable[[], bool] = lambda: False) -> WorkerProcess:
-        """Wait for a worker; in vain where too many have died since the number of restarts was this."""
+        """Wait for a worker; in vain where many died young, one at least since the restarts were so many."""
         with self._changed:
             while True:
                 if self._stopping:
                     raise GadgetError("The server is being stopped; send the scan again later.")
                 if cancelled():
                     raise NobodyWaitsError
-                if self.n_restarts - n_restarts >= _MOST_DEATHS:
-                    raise GadgetError(
-                        f"The process that reconstructs {self._last_end}, {_MOST_DEATHS} times in a row. The "
-                        "settings of the server or its machine are at fault; its log says more."
-                    )
                 if self._worker is not None and not self._worker.is_gone:
                     return self._worker
+                if self._n_young >= _MOST_DEATHS and self.n_restarts > n_restarts:
+                    raise GadgetError(
+                        f"The process that reconstructs {self._last_end}, as {self._n_young} have in a row. "
+                        "The settings of the server or its machine are at fault; its log says more. A server "
+                        "that keeps scans (serve --spool) has what came of this one."
+                    )
                 self._changed.wait(_ASK_EVERY_S)
 
     def _ask(
@@ -217,7 +224,6 @@ class Supervisor:
             return worker.how_it_ended
 
     def _keep_running(self) -> None:
-        n_young = 0
         while not self._stopping:
             started = time.monotonic()
             try:
@@ -228,7 +234,7 @@ class Supervisor:
                 how_it_ended = f"could not be started ({error})"
             if self._stopping:
                 return
-            n_young = n_young + 1 if time.monotonic() - started < _YOUNG_S else 0
+            n_young = self._n_young + 1 if time.monotonic() - started < _YOUNG_S else 0
             pause = _PAUSES_S[min(n_young, len(_PAUSES_S) - 1)]
             logger.error(
                 "the process that reconstructs %s; it is started again%s",
@@ -236,20 +242,20 @@ class Supervisor:
                 f" in {pause:g} s" if pause else "",
             )
             with self._changed:
-                self._last_end = how_it_ended
+                self._last_end, self._n_young = how_it_ended, n_young
                 self.n_restarts += 1
                 self._changed.wait_for(lambda: self._stopping, pause)
 
     def _start_one(self) -> WorkerProcess:
         worker = WorkerProcess(self._command)
+        if self._used is not None:  # so that the next scan need not wait for it
+            with contextlib.suppress(OSError):  # it is gone: this thread finds out in _listen
+                worker.sent({"load": 0, "settings": values_of(self._used)})
         with self._changed:
             self._worker = worker
             self._changed.notify_all()
         if self._stopping:
             worker.hang_up()
-        if self._used is not None:  # so that the next scan need not wait for it
-            with contextlib.suppress(OSError):  # it is gone, or told to go: this thread finds out in _listen
-                worker.sent({"load": 0, "settings": values_of(self._used)})
         return worker
 
     def _listen(self, worker: WorkerProcess) -> None:
@@ -258,8 +264,8 @@ class Supervisor:
             match content:
                 case {"log": line}:
                     log_again(line)
-                case {"taken": number}:
-                    self._answered(worker, number, "")
+                case {"taken": number, "failure": failure}:
+                    self._answered(worker, number, failure)
                 case {"load": number, "failure": failure}:
                     worker.is_loaded = True
                     self._answered(worker, number, failure)
@@ -277,6 +283,8 @@ class Supervisor:
         with self._changed:
             worker.how_it_ended = how_it_ended
             worker.is_gone = True
+            if not worker.is_loaded:  # maybe for what it was to load
+                self._used = self._first
             self._worker = None
             self._changed.notify_all()
         return how_it_ended

@@ -33,6 +33,8 @@ class WorkerProcess:
         self.is_overdue = False
         """Whether it was asked for a sign of life and has not given one yet."""
         self.is_gone = False
+        self.is_left_behind = False
+        """Whether it is given up and could not be ended."""
         self.how_it_ended = ""
         self.channel, other = Channel.pair()
         try:
@@ -101,6 +103,7 @@ class WorkerProcess:
             code = self._code()
         self.channel.close()
         if code is None:  # in the kernel, with a device or disk that does not answer
+            self.is_left_behind = True
             return f"did not end when it was killed (process {self.pid}) and was left behind"
         return self.how_it_ended or _in_words(code)
 

@@ -69,7 +69,10 @@ class Channel:
     def receive(self) -> tuple[dict[str, Any], socket.socket | None] | None:
         """Wait for a text and what was passed with it; None: the other process is gone."""
         try:
-            packet, handles, _, _ = socket.recv_fds(self._sock, _MOST_BYTES, 1)
+            try:
+                packet, handles, _, _ = socket.recv_fds(self._sock, _MOST_BYTES, 1)
+            except ConnectionResetError:  # it left something unread; what it said before comes behind that
+                packet, handles, _, _ = socket.recv_fds(self._sock, _MOST_BYTES, 1)
         except OSError:
             return None
         passed = socket.socket(fileno=handles[0]) if handles else None

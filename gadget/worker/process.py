@@ -35,6 +35,8 @@ OPTIONS = ConnectionOptions(first_message_s=60.0, idle_s=None, send_s=3600.0, gr
 STUCK = 3
 """Exit code of a worker with a reconstruction that does not stop."""
 
+_NO_ROOM = "The process that reconstructs has no room for one more: {}. Send the scan again later."
+
 Reconstruct = Callable[[Iterator[Message], ScanRequest, Peer], Iterable[Message]]
 """Takes a scan, what is asked of it, and whom it is for; yields the answers."""
 
@@ -67,21 +69,17 @@ class Worker:
         """Answer a packet: at once if it asks for a sign of life, else in a thread of its own."""
         if "ping" in content:
             self._say({"pong": content["ping"]})
-        elif sock is None:
-            self._in_a_thread(
-                lambda: self._answer_load(content),
-                lambda reason: self._say({"load": content["load"], "failure": reason}),
-            )
+        elif "load" in content:
+            if failure := _started(self._answer_load, content):
+                self._say({"load": content["load"], "failure": failure})
+        elif sock is None:  # the system gave no file descriptor for it
+            self._say({"taken": content["scan"], "failure": _NO_ROOM.format("too many open files")})
         else:
-            self._say({"taken": content.pop("scan")})
-            self._in_a_thread(lambda: self._answer_scan(content, sock), lambda reason: _refuse(sock, reason))
-
-    def _in_a_thread(self, answer: Callable[[], None], refuse: Callable[[str], None]) -> None:
-        try:
-            threading.Thread(target=answer, name="scan", daemon=True).start()
-        except RuntimeError as error:  # the system gives no more threads
-            logger.error("a request of the front was refused: %s", error)
-            refuse(f"The process that reconstructs has no room for one more: {error}.")
+            number = content.pop("scan")
+            failure = _started(self._answer_scan, content, sock)
+            if failure:
+                sock.close()
+            self._say({"taken": number, "failure": failure})
 
     def _answer_load(self, content: dict[str, Any]) -> None:
         failure = ""
@@ -121,6 +119,16 @@ class Worker:
             self._channel.send(content)
         except OSError:
             logger.debug("the front is gone")
+
+
+def _started(answer: Callable[..., None], *arguments: object) -> str:
+    """Answer in a thread; return why that cannot be, or nothing."""
+    try:
+        threading.Thread(target=answer, args=arguments, name="scan", daemon=True).start()
+    except RuntimeError as error:  # the system gives no more threads
+        logger.error("a request of the front was refused: %s", error)
+        return _NO_ROOM.format(error)
+    return ""
 
 
 def _refuse(sock: socket.socket, reason: str) -> None:

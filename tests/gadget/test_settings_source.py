@@ -10,7 +10,7 @@ import pytest
 
 from gadget.config_names import ConfigNames, asked_for
 from gadget.configs import config_folder
-from gadget.errors import FileError, SettingsError
+from gadget.errors import FileError, SettingsError, WorkerGoneError
 from gadget.settings import Settings, load_settings, with_rule
 from gadget.settings_source import SettingsSource
 from gadget.wire.messages import ConfigFile, ConfigText, ScanHeader, Text
@@ -241,6 +241,25 @@ def test_what_the_check_refuses_is_not_taken(own, caplog):
 
     assert source.for_scan(None).prior == "tv"
     assert "goes on to hold. the weights are not those of the card" in caplog.text
+
+
+@pytest.mark.parametrize(("n_deaths", "seed"), [(1, 22), (2, 1)])
+def test_what_a_worker_died_over_is_tried_once_more_with_the_next_scan(own, n_deaths, seed):
+    """It may have died of a scan that ran; where it dies again, the settings are not tried any more."""
+    checked = []
+
+    def check(settings: Settings) -> None:
+        checked.append(settings.seed)
+        if len(checked) <= n_deaths:
+            raise WorkerGoneError("It died.")
+
+    source = SettingsSource(own, check=check)
+    written(own, "prior: tv\nseed: 22\n")
+    assert source.for_scan().seed == 1
+    assert source.for_scan().seed == seed
+    n_checked = len(checked)
+    assert source.for_scan().seed == seed
+    assert len(checked) == n_checked
 
 
 def test_the_prior_of_each_rule_and_name_is_checked(own, configs):
