@@ -157,8 +157,7 @@ class Supervisor:
                 own.close()
                 raise
             if failure is not None:
-                if not request.fallback_only:
-                    self._used = request.settings
+                self._used = request.settings
                 return HandedOver(own, worker, partial(self._end_of, worker))
             own.close()
 
