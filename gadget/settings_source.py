@@ -134,6 +134,7 @@ class SettingsSource:
             self._is_second_try = not self._is_second_try
             logger.error("The new configuration is not used; the one before goes on to hold. %s", error)
         except GadgetError as error:
+            self._is_second_try = False
             logger.error("The new configuration is not used; the one before goes on to hold. %s", error)
         finally:
             self._reloading.release()

@@ -74,9 +74,7 @@ class Supervisor:
         self._worker: WorkerProcess | None = None
         self._stopping = False
         self._first: Settings | None = None
-        """Those that were loaded first."""
-        self._used: Settings | None = None
-        """By the last scan, or else the first: what the next worker loads by itself."""
+        """Those that were loaded first, which each worker loads by itself; it may die of others."""
         self._count = itertools.count(1)
         self.n_restarts = 0
         """How often a worker died and another one took its place."""
@@ -133,7 +131,6 @@ class Supervisor:
         if failure:
             raise GadgetError(failure)
         self._first = self._first or settings
-        self._used = self._used or settings
 
     def hand_over(self, request: ScanRequest, cancelled: Callable[[], bool] = lambda: False) -> HandedOver:
         """Ask the worker for a scan, and the next one where it dies before it took it.
@@ -157,26 +154,26 @@ class Supervisor:
                 own.close()
                 raise
             if failure is not None:
-                self._used = request.settings
                 return HandedOver(own, worker, partial(self._end_of, worker))
             own.close()
 
     def _next_worker(self, n_restarts: int, cancelled: Callable[[], bool] = lambda: False) -> WorkerProcess:
-        """Wait for a worker; in vain where many died young, one at least since the restarts were so many."""
+        """Wait for a worker; in vain where many died since the restarts were so many, or one, and many young."""
         with self._changed:
             while True:
                 if self._stopping:
                     raise GadgetError("The server is being stopped; send the scan again later.")
                 if cancelled():
                     raise NobodyWaitsError
-                if self._worker is not None and not self._worker.is_gone:
-                    return self._worker
-                if self._n_young >= _MOST_DEATHS and self.n_restarts > n_restarts:
+                n_deaths = self.n_restarts - n_restarts
+                if n_deaths >= _MOST_DEATHS or (n_deaths and self._n_young >= _MOST_DEATHS):
                     raise GadgetError(
-                        f"The process that reconstructs {self._last_end}, as {self._n_young} have in a row. "
+                        f"The process that reconstructs {self._last_end}, the last of several. "
                         "The settings of the server or its machine are at fault; its log says more. A server "
                         "that keeps scans (serve --spool) has what came of this one."
                     )
+                if self._worker is not None and not self._worker.is_gone:
+                    return self._worker
                 self._changed.wait(_ASK_EVERY_S)
 
     def _ask(
@@ -247,9 +244,9 @@ class Supervisor:
 
     def _start_one(self) -> WorkerProcess:
         worker = WorkerProcess(self._command)
-        if self._used is not None:  # so that the next scan need not wait for it
+        if self._first is not None:  # so that the next scan need not wait for it
             with contextlib.suppress(OSError):  # it is gone: this thread finds out in _listen
-                worker.sent({"load": 0, "settings": values_of(self._used)})
+                worker.sent({"load": 0, "settings": values_of(self._first)})
         with self._changed:
             self._worker = worker
             self._changed.notify_all()
@@ -282,8 +279,6 @@ class Supervisor:
         with self._changed:
             worker.how_it_ended = how_it_ended
             worker.is_gone = True
-            if not worker.is_loaded:  # maybe for what it was to load
-                self._used = self._first
             self._worker = None
             self._changed.notify_all()
         return how_it_ended

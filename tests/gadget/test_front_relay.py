@@ -3,7 +3,6 @@
 import contextlib
 import logging
 import os
-import re
 import signal
 import socket
 import struct
@@ -125,11 +124,13 @@ def run() -> Iterator[Callable[..., RunningServer]]:
     """Return a function that starts a front, which keeps the scans if told to."""
     with running_servers() as start:
 
-        def front(supervisor: Supervisor, *, keeps: bool = False, **options: object) -> RunningServer:
+        def front(
+            supervisor: Supervisor, *, keeps: bool = False, prior: str = "tv", **options: object
+        ) -> RunningServer:
             watches: list[WatchFactory] = [lambda _address: Record()] if keeps else []
             relay = Relay(
                 supervisor,
-                lambda *_head: Settings(seed=17),
+                lambda *_head: Settings(seed=17, prior=prior),
                 recorded if keeps else lambda _peer: None,
             )
             return start(relay, watch_factories=watches, **{"options": QUICK, **options})
@@ -225,7 +226,7 @@ def test_a_worker_that_dies_is_replaced_the_peer_told_and_the_next_scan_served(
     assert f"the process that reconstructs {how}" in caplog.text
 
 
-def test_a_new_worker_is_ready_once_it_has_loaded_what_the_last_scan_used(run, supervisor):
+def test_a_new_worker_is_ready_once_it_has_loaded_what_the_first_one_loaded(run, supervisor):
     running, pid = run(supervisor), supervisor.pid
     answers_of(running, scan("die"))
     assert soon(lambda: supervisor.is_ready)
@@ -353,13 +354,15 @@ def test_a_server_is_not_ready_while_its_worker_owes_a_sign_of_life():
         assert supervisor.pid == pid
 
 
-def test_a_worker_that_cannot_start_any_more_is_told(run, supervisor, monkeypatch):
+@pytest.mark.parametrize("young_s", [30.0, 0.0], ids=["at once", "after a while"])
+def test_workers_that_all_die_before_they_take_anything_are_told(young_s, run, supervisor, monkeypatch):
     monkeypatch.setattr(gadget.front.supervisor, "_PAUSES_S", (0.0,))
+    monkeypatch.setattr(gadget.front.supervisor, "_YOUNG_S", young_s)
     monkeypatch.setattr(supervisor, "_command", (sys.executable, "-c", "raise SystemExit(9)"))
     os.kill(supervisor.pid, signal.SIGKILL)
     running = run(supervisor, keeps=True)
     (text,) = texts(answers_of(running, scan("echo")))
-    assert re.search(r"The process that reconstructs ended with exit code 9, as \d+ have in a row\.", text)
+    assert "The process that reconstructs ended with exit code 9, the last of several." in text
 
 
 def test_a_kept_scan_gets_its_fallbacks_where_settings_that_are_tried_out_kill_the_worker(run, supervisor):
@@ -407,18 +410,12 @@ def test_a_scan_that_the_worker_has_no_room_for_is_told(run, lasting, monkeypatc
     assert images(answers_of(running, scan("echo"))) == SERVED
 
 
-def test_a_scan_whose_settings_kill_the_worker_does_not_kill_those_after_it(run, supervisor, monkeypatch):
-    """The worker that loads what the last scan used, to be ready for the next, dies of that."""
-    monkeypatch.setattr(gadget.front.supervisor, "_PAUSES_S", (0.0,))
-    running = run(supervisor, keeps=True)
-    with running.dial() as peer:
-        peer.send(config("die"), SCAN_HEADER, *READOUTS[:2])
-        assert images([peer.take_message() for _ in range(2)]) == SERVED[:2]
-        supervisor._used = Settings(prior="deadly")
-        peer.send(*READOUTS[2:], CLOSE_BYTES)
-        assert [number for number, _ in images(peer.take_all())] == [3, 4, 5]
-    assert images(answers_of(running, scan("echo"))) == SERVED
-    assert supervisor.n_restarts <= 3
+def test_what_a_scan_used_that_killed_the_worker_is_not_what_the_next_one_loads(run, supervisor):
+    answers = answers_of(run(supervisor, keeps=True, prior="deadly"), scan("die"))
+    assert [number for number, _ in images(answers)] == [1, 2, 3, 4, 5]
+    assert images(answers_of(run(supervisor), scan("echo"))) == SERVED
+    assert soon(lambda: supervisor.is_ready)
+    assert supervisor.n_restarts == 1
 
 
 def test_a_kept_scan_outlives_workers_that_others_kill(run, supervisor, monkeypatch):
