@@ -158,7 +158,7 @@ class Supervisor:
             own.close()
 
     def _next_worker(self, n_restarts: int, cancelled: Callable[[], bool] = lambda: False) -> WorkerProcess:
-        """Wait for a worker; in vain where many died since the restarts were so many, or one, and many young."""
+        """Wait for a worker; in vain where many died since the restarts were so many, or one of many young."""
         with self._changed:
             while True:
                 if self._stopping:
