@@ -158,7 +158,11 @@ class Supervisor:
             own.close()
 
     def _next_worker(self, n_restarts: int, cancelled: Callable[[], bool] = lambda: False) -> WorkerProcess:
-        """Wait for a worker; in vain where many died since the restarts were so many, or one of many young."""
+        """Wait for a worker, unless there is no sense in it.
+
+        That is where many died since the number of restarts was this, or one did of many in a row that died
+        young.
+        """
         with self._changed:
             while True:
                 if self._stopping:
