@@ -302,16 +302,16 @@ def test_a_scan_that_a_worker_never_takes_ends_with_its_peer(run, supervisor):
 
 
 def test_a_worker_that_gives_no_sign_of_life_is_replaced(run, caplog):
-    with supervising(ping_after_s=0.05, silent_s=3.0) as supervisor:
+    with supervising(ping_after_s=0.05, silent_s=5.0) as supervisor:
         running, pid = run(supervisor), supervisor.pid
         with running.dial() as peer:
             peer.send(scan("compute"))
             assert images([peer.take_message() for _ in range(2)]) == SERVED[:2]
-            time.sleep(3.3)  # it computes in silence, and answers when it is asked
+            time.sleep(5.5)  # it computes in silence, and answers when it is asked
             assert supervisor.pid == pid
             os.kill(pid, signal.SIGSTOP)
             (text,) = texts(peer.take_all())
-        assert "gave no sign of life for 3 s and was ended" in text
+        assert "gave no sign of life for 5 s and was ended" in text
         assert images(answers_of(running, scan("echo"))) == SERVED
     assert "the process that reconstructs gave no sign of life" in caplog.text
 
@@ -327,7 +327,7 @@ def test_a_request_that_the_worker_cannot_read_is_told(run, lasting, monkeypatch
 
 def test_a_frozen_worker_is_replaced_also_where_nothing_more_can_be_said_to_it(run):
     """It has read nothing until the buffer was full, as of many scans that came and went."""
-    with supervising(ping_after_s=0.1, silent_s=1.0) as supervisor:
+    with supervising(ping_after_s=0.1, silent_s=5.0) as supervisor:
         running, frozen = run(supervisor), supervisor._worker
         os.kill(frozen.pid, signal.SIGSTOP)
         while frozen.sent({"load": 0, "settings": {}}):
@@ -438,7 +438,7 @@ def test_a_kept_scan_outlives_workers_that_others_kill(run, supervisor, monkeypa
 def test_scans_of_a_worker_that_cannot_be_ended_go_on_with_the_next_one(run, monkeypatch, caplog):
     """It is stopped here, and its kill does nothing, as of a process that waits for a broken device."""
     monkeypatch.setattr(gadget.front.worker_process, "_END_S", 0.2)
-    with supervising(ping_after_s=0.05, silent_s=0.5) as supervisor:
+    with supervising(ping_after_s=0.05, silent_s=5.0) as supervisor:
         process = supervisor._worker._process
         monkeypatch.setattr(process, "kill", lambda: None)
         with run(supervisor, keeps=True).dial() as peer:
