@@ -128,13 +128,10 @@ class SettingsSource:
             self._is_asked, self._state = False, state
             self._take(self._read_files())
             self._is_second_try = False
-        except WorkerGoneError as error:
-            # maybe over a scan that ran: tried once more, before the next scan
-            self._is_asked = not self._is_second_try
-            self._is_second_try = not self._is_second_try
-            logger.error("The new configuration is not used; the one before goes on to hold. %s", error)
         except GadgetError as error:
-            self._is_second_try = False
+            # a worker may have died of a scan that ran: once more, before the next scan
+            self._is_second_try = isinstance(error, WorkerGoneError) and not self._is_second_try
+            self._is_asked = self._is_second_try
             logger.error("The new configuration is not used; the one before goes on to hold. %s", error)
         finally:
             self._reloading.release()

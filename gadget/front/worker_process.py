@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import logging
 import signal
 import socket
 import subprocess
@@ -10,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from gadget.worker.channel import Channel
-
-logger = logging.getLogger(__name__)
 
 _END_S = 5.0
 

@@ -119,11 +119,12 @@ class WebServer(ThreadingHTTPServer):
         self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
     ) -> None:
         """Answer in a thread of its own; beyond the limit the connection is closed at once."""
+        assert isinstance(request, socket.socket)  # it is no datagram's
         with self._guard:
             thread = threading.Thread(target=self.process_request_thread, args=(request, client_address))
             is_full = len(self._open) >= MOST_CONNECTIONS
             if not is_full:
-                self._open[thread] = request  # type: ignore[assignment]  # of a TCP server it is a socket
+                self._open[thread] = request
         if is_full:
             logger.debug("the monitor has %d connections; one more was refused", MOST_CONNECTIONS)
             self.shutdown_request(request)
