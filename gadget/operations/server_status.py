@@ -9,7 +9,7 @@ class Condition(Enum):
 
     READY = "ready"
     LOADING = "loading the model; scans wait"
-    RESTARTING = "the reconstruction stopped and is started again; scans wait"
+    RESTARTING = "the reconstruction stopped or gives no sign of life; scans wait until it goes on"
     STOPPING = "stopping: running scans are finished, new ones refused"
 
 
