@@ -7,7 +7,6 @@ fallback images of what the peer has not had.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from itertools import chain, count
 from typing import Protocol
@@ -115,7 +114,7 @@ class Relay:
         conversation = Conversation(
             handed_over.sock, Session(End.SCAN_SENDER), address=f"worker for {peer.address}", options=OPTIONS
         )
-        with closing(conversation), _CancelledWith(peer, conversation, handed_over.worker):
+        with _CancelledWith(peer, conversation, handed_over.worker):
             try:
                 yield from exchange(conversation, messages)
             except PeerReportedError as error:
